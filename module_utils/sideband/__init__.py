@@ -1,0 +1,1 @@
+"""The pure library: contract, compilers, diffs, judgements. Imports no Ansible."""
