@@ -1,0 +1,72 @@
+"""Build the programs for hosts: one reproducible archive each, so that unchanged sources change no host.
+
+    python services/build.py [DIRECTORY]     # services/build
+
+Prints what changed, one name a line. Times, order and permissions are fixed: equal sources give equal bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE.parent / "module_utils" / "sideband"
+SHEBANG = b"#!/usr/bin/python3\n"
+LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))\n"
+
+# program: its entry, the services packages in it, and the modules of the library that it shares
+PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
+    "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent",), ("documents",)),
+    "level": ("services.level.issue", "sys.argv[1:]", ("level",), ("documents",)),
+    "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
+}
+
+
+def members(program: str) -> dict[str, bytes]:
+    module, arguments, packages, shared = PROGRAMS[program]
+    found = {
+        "__main__.py": LAUNCH.format(module=module, arguments=arguments).encode(),
+        "services/__init__.py": (HERE / "__init__.py").read_bytes(),
+        "services/durable.py": (HERE / "durable.py").read_bytes(),
+        "sideband/__init__.py": b"",
+    }
+    for package in packages:
+        for path in sorted((HERE / package).glob("*.py")):
+            found[f"services/{package}/{path.name}"] = path.read_bytes()
+    for name in shared:
+        found[f"sideband/{name}.py"] = (LIBRARY / f"{name}.py").read_bytes()
+    return found
+
+
+def archive(program: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
+        for name, data in sorted(members(program).items()):
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.create_system = 3
+            entry.external_attr = 0o100644 << 16
+            file.writestr(entry, data)
+    return SHEBANG + buffer.getvalue()
+
+
+def build(directory: Path) -> list[str]:
+    """Bring every archive up to date; the names of those that changed."""
+    directory.mkdir(parents=True, exist_ok=True)
+    changed = []
+    for program in PROGRAMS:
+        path, data = directory / f"{program}.pyz", archive(program)
+        if not path.exists() or path.read_bytes() != data:
+            candidate = path.with_suffix(".new")
+            candidate.write_bytes(data)
+            candidate.chmod(0o755)
+            candidate.replace(path)
+            changed.append(program)
+    return changed
+
+
+if __name__ == "__main__":
+    for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
+        print(name)

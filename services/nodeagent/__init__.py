@@ -1,0 +1,1 @@
+"""What sideband runs on a training node. Several processes, because their failures must not meet."""
