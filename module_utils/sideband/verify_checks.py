@@ -1,0 +1,248 @@
+"""From outcomes to the report: checks, figures and causes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from . import verify_data
+from .report import check
+from .verify_evidence import Evidence
+from .verify_judge import FAIL, OBSERVED, PASS, UNTESTED, Outcome, cells, outcomes
+from .verify_pairs import Pair, Plan
+
+Record = dict[str, Any]
+# What we would put there, had we put anything; a kernel's defaults and a site's own are none of these.
+OUR_QUEUES = ("htb", "tbf", "clsact", "ingress")
+FAMILIES = (4, 6)
+
+
+class Cause(NamedTuple):
+    text: str
+    hint: str
+    cells: tuple[Pair, ...]
+
+    def __str__(self) -> str:
+        where = f" [{len(self.cells)} cells, first {self.cells[0]}]" if self.cells else ""
+        return self.text + (f"; {self.hint}" if self.hint else "") + where
+
+
+class Verdict(NamedTuple):
+    passed: bool
+    figures: Record
+    checks: list[Record]
+    causes: list[Cause]
+    cells: Mapping[Pair, tuple[str, list[Outcome]]]
+    observed: Mapping[str, int]
+
+
+def judge(
+    model: Mapping[str, Any],
+    plan: Plan,
+    visits: Mapping[str, Record],
+    expected: Sequence[str],
+    seconds: float,
+) -> Verdict:
+    """`expected` names the pairs that somebody else counted (`str(Pair)`); none: the plan's own."""
+    evidence = Evidence(plan, visits)
+    judged = outcomes(plan, evidence, switch_ports(model))
+    matrix = cells(plan, judged)
+    names = {str(pair): pair for pair in plan.pairs}
+    wanted = list(expected) or list(names)
+    tested = {
+        str(pair) for pair, (_, mine) in matrix.items() if mine and all(one.state != UNTESTED for one in mine)
+    }
+    untested = sorted(set(wanted) - tested)
+    checks = [
+        check(
+            "every pair that the site's wiring yields is tested",
+            not untested,
+            untested[:10] or len(wanted),
+            len(wanted),
+        ),
+        check(
+            "no pair is tested that the wiring does not yield",
+            not (tested - set(wanted)),
+            sorted(tested - set(wanted))[:10],
+            [],
+        ),
+        *pair_checks(matrix),
+        *counter_checks(evidence),
+        *mark_checks(model, plan, evidence),
+        *node_checks(model, plan, visits),
+    ]
+    for host, visit in visits.items():
+        checks += verify_data.judge(model, host, visit.get("collect", {}).get("answers", []))
+    causes = gather(judged) + [
+        Cause(cause_of(one), "", ())
+        for one in checks
+        if not one["pass"] and not one["name"].startswith(("pair ", "counter "))
+    ]
+    negative = [one for one in judged if not one.probe.positive]
+    positive = [one for one in judged if one.probe.positive]
+    marks = [one for one in checks if one["name"].startswith("dscp ")]
+    figures = {
+        "pairs_expected": len(wanted),
+        "pairs_tested": len(tested & set(wanted)),
+        "pairs_untested": len(untested),
+        "probes": len(judged),
+        "negative": len(negative),
+        "negative_without_counter": sum(one.state not in (PASS, OBSERVED) for one in negative),
+        "negative_observed": sum(one.state == OBSERVED for one in negative),
+        "positive": len(positive),
+        "positive_failed": sum(one.state != PASS for one in positive),
+        "dscp_seen": sum(one["pass"] for one in marks),
+        "dscp_expected": len(marks),
+        "seconds": round(seconds, 1),
+    }
+    return Verdict(
+        all(one["pass"] for one in checks), figures, checks, causes, matrix, would_drop(model, evidence)
+    )
+
+
+def switch_ports(model: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    return {
+        (port["host"], port["plane"]): f"{switch} port {port['port']}"
+        for switch, part in model["switches"].items()
+        for port in part["ports"]
+    }
+
+
+def gather(judged: Iterable[Outcome]) -> list[Cause]:
+    """One cause for all cells that it explains, the widest first."""
+    found: dict[tuple[str, str], dict[Pair, None]] = {}
+    for one in judged:
+        if one.cause:
+            found.setdefault((one.cause, one.hint), {})[one.probe.pair] = None
+    causes = [Cause(text, hint, tuple(pairs)) for (text, hint), pairs in found.items()]
+    return sorted(causes, key=lambda cause: -len(cause.cells))
+
+
+def cause_of(one: Mapping[str, Any]) -> str:
+    host, _, path = str(one["name"]).partition(": ")
+    if not path:
+        host, path = "verify", host
+    return f"{host}: {path}: does not hold (got {one['got']}; want {one['want']})"
+
+
+def pair_checks(matrix: Mapping[Pair, tuple[str, list[Outcome]]]) -> list[Record]:
+    result = []
+    for pair, (state, mine) in matrix.items():
+        kinds: dict[str, int] = {}
+        for one in mine:
+            name = (
+                "connects: " + (one.probe.flow or one.probe.kind)
+                if one.probe.positive
+                else f"refused: {one.probe.kind}"
+            )
+            kinds[name] = kinds.get(name, 0) + 1
+        bad = next((one.cause for one in mine if one.state in (FAIL, UNTESTED)), "")
+        got = bad or f"{len(mine)} as foretold" + (" (observed only)" if state == OBSERVED else "")
+        want = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in kinds.items())
+        result.append(check(f"pair {pair}", state in (PASS, OBSERVED), got, want))
+    return result
+
+
+def counter_checks(evidence: Evidence) -> list[Record]:
+    return [
+        check(
+            f"counter {host} {counter}",
+            batch.rise is not None and not batch.short and batch.planned == batch.arrived,
+            "none" if batch.rise is None else batch.rise,
+            f"at least {batch.planned + batch.bystanders}",
+        )
+        for (host, counter), batch in sorted(evidence.batches.items())
+    ]
+
+
+def mark_checks(model: Mapping[str, Any], plan: Plan, evidence: Evidence) -> list[Record]:
+    """DSCP as it arrives, out and back, for each flow and family. What an outside host sends is not ours to
+    mark, what it gets back is."""
+    checks = []
+    for flow in model["flows"]:
+        for family in FAMILIES:
+            mine = [
+                p for p in plan.probes if p.flow == flow["name"] and p.pair.family == family and p.positive
+            ]
+            if not mine:
+                continue
+            there = [
+                _mark(evidence, p.catcher.host, p.source_port, p.port)
+                for p in mine
+                if plan.hosts[p.pair.source]["words"]
+            ]
+            back = [_mark(evidence, p.pair.source, p.port, p.source_port) for p in mine]
+            for way, got in (("out", there), ("back", back)):
+                if got:
+                    want = [flow["dscp_value"]] * len(got)
+                    checks.append(check(f"dscp {flow['name']} ipv{family} {way}", got == want, got, want))
+    return checks
+
+
+def _mark(evidence: Evidence, host: str, source_port: int, port: int) -> int | None:
+    for (_, from_port, _, to_port), dscp in evidence.marks.get(host, {}).items():
+        if (from_port, to_port) == (source_port, port):
+            return dscp
+    return None
+
+
+def ours(socket: Mapping[str, Any]) -> bool:
+    return (
+        socket["user"].startswith("sideband")
+        or "sideband" in socket["group"]
+        or "/opt/sideband/" in socket["program"]
+    )
+
+
+def node_checks(model: Mapping[str, Any], plan: Plan, visits: Mapping[str, Record]) -> list[Record]:
+    """On a training node nothing of ours listens on any plane, nobody listens on a telemetry plane alone, and
+    the training interface has no hook, no queue and no connection of ours."""
+    checks = []
+    for name, host in model["hosts"].items():
+        if "node" not in host["words"] or "open" not in visits.get(name, {}):
+            continue
+        opened = visits[name]["open"]
+        places = {
+            address: plane
+            for plane, part in host["interfaces"].items()
+            for address in (part["ipv4"], part["ipv6"])
+            if address
+        }
+        guarded = {
+            address
+            for address, plane in places.items()
+            if host["interfaces"][plane]["kind"] in ("telemetry", "query")
+        }
+        training = {
+            address for address, plane in places.items() if host["interfaces"][plane]["kind"] == "training"
+        }
+        listening = [s for s in opened["sockets"] if s["listens"] and (ours(s) or s["address"] in guarded)]
+        reaching = [s for s in opened["sockets"] if not s["listens"] and ours(s) and s["address"] in training]
+        queues = [queue for queue in opened["queues"] if queue.split()[1] in OUR_QUEUES]
+        checks += [
+            check(f"{name}: listeners", not listening, [_socket(s, places) for s in listening], []),
+            check(f"{name}: training connections", not reaching, [_socket(s, places) for s in reaching], []),
+            check(f"{name}: training hooks", not opened["hooks"], opened["hooks"], []),
+            check(f"{name}: training queues", not queues, queues, []),
+        ]
+    return checks
+
+
+def _socket(socket: Mapping[str, Any], places: Mapping[str, str]) -> str:
+    plane = places.get(socket["address"], "every plane")
+    return (
+        f"{socket['protocol']} port {socket['port']} of {socket['address']} ({plane}): "
+        f"{socket['program'][:80] or 'unknown program'} ({socket['user']})"
+    )
+
+
+def would_drop(model: Mapping[str, Any], evidence: Evidence) -> dict[str, int]:
+    """Counters of planes that only observe: what enforcing would drop, since the rules were loaded."""
+    found = {}
+    for name, host in model["hosts"].items():
+        modes = {part["device"]: part["mode"] for part in host["interfaces"].values()}
+        counted = evidence.visits.get(name, {}).get("collect", {}).get("counters", {})
+        for counter in host["counters"]:
+            if modes[counter["device"]] == "observe":
+                found[f"{name} {counter['name']}"] = int(counted.get(counter["name"], 0))
+    return found
