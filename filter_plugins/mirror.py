@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ansible.errors import AnsibleFilterError
 
@@ -35,7 +36,8 @@ def archive(
         )
     return {
         "path": path,
-        "url": f"{url.rstrip('/')}/{suite}/{found['file']}",
+        # A Debian file name may hold a literal %3a, which a server would take for a colon.
+        "url": f"{url.rstrip('/')}/{suite}/{quote(found['file'])}",
         "sha256": found["sha256"],
         "format": "deb",
     }

@@ -15,7 +15,7 @@ HOLDS: dict[str, Any] = {
     "trixie": {
         "victoria-metrics": {
             "version": "1.112.0+ds1-1",
-            "file": "vm_1.112.deb",
+            "file": "vm_1%3a1.112+ds1.deb",
             "sha256": "ab" * 32,
             "size": 9,
         }
@@ -28,7 +28,7 @@ def test_an_archive_has_an_address_and_a_checksum() -> None:
         HOLDS, "victoria-metrics", suite="trixie", url="http://[fd00::61]:8080/", path="/opt/sideband/x"
     ) == {
         "path": "/opt/sideband/x",
-        "url": "http://[fd00::61]:8080/trixie/vm_1.112.deb",
+        "url": "http://[fd00::61]:8080/trixie/vm_1%253a1.112%2Bds1.deb",
         "sha256": "ab" * 32,
         "format": "deb",
     }

@@ -1,0 +1,91 @@
+"""What a node samples at each level, where it pushes, and what the policy process is told."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+
+from filter_plugins import node
+from services.nodeagent import config
+
+LADDER: dict[str, Any] = {
+    "always": {"period_seconds": 10, "metrics": ["up"]},
+    "order": ["full", "core", "heartbeat"],
+    "levels": {
+        "full": {"name": "full", "period_seconds": 5, "poll_seconds": 2, "keep": "^(?:up|node_memory_.*)$"},
+        "core": {"name": "core", "period_seconds": 30, "poll_seconds": 2, "keep": "^(?:up|node_load1)$"},
+        "heartbeat": {"name": "heartbeat", "period_seconds": 60, "poll_seconds": 10, "keep": ""},
+    },
+}
+MODEL: dict[str, Any] = {"site": "lab", "ladder": LADDER}
+
+
+def ends(*authorities: tuple[str, str]) -> dict[str, Any]:
+    push = [{"authority": four, "authority6": six} for four, six in authorities]
+    return {"name": "GPU_07", "rack": "rack-07", "reaches": {"push": push}}
+
+
+def policy(self: dict[str, Any]) -> dict[str, Any]:
+    return node.policy(
+        MODEL, self, configuration="/etc/sideband/node", state="/var/lib/sideband/policy", filesystems=["/"]
+    )
+
+
+def test_case_4_a_rack_with_ipv6_only_is_reached_in_brackets() -> None:
+    assert node.receivers(ends(("", "[2001:db8:10::21]:8427"))) == ["https://[2001:db8:10::21]:8427"]
+    assert policy(ends(("", "[2001:db8:10::21]:8427")))["racks_url"] == ["https://[2001:db8:10::21]:8427"]
+
+
+def test_receivers_keep_the_contracts_order() -> None:
+    found = node.receivers(ends(("10.21.0.22:8427", ""), ("10.21.0.21:8427", "[fd00::21]:8427")))
+    assert found == ["https://10.21.0.22:8427", "https://10.21.0.21:8427"]
+
+
+def test_a_node_without_a_receiver_is_named() -> None:
+    with pytest.raises(AnsibleFilterError, match=r"GPU_07: flows: no receiver .*rack-07.*; hint"):
+        node.receivers(ends())
+
+
+def test_case_5_the_instance_is_the_inventory_name_and_the_target_is_loopback() -> None:
+    found = node.levels(LADDER, "/levels", "GPU_07", "127.0.0.1:9100")
+    assert list(found) == ["/levels/full.yml", "/levels/core.yml", "/levels/heartbeat.yml"]
+    job = yaml.safe_load(found["/levels/full.yml"])["scrape_configs"][0]
+    assert job["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"instance": "GPU_07"}}]
+    assert job["job_name"] == "node"
+
+
+def test_a_level_keeps_its_names_and_no_others() -> None:
+    found = yaml.safe_load(node.levels(LADDER, "/l", "n", "t:1")["/l/core.yml"])
+    (keep,) = found["scrape_configs"][0]["metric_relabel_configs"]
+    assert keep["action"] == "keep"
+    assert re.fullmatch(keep["regex"], "node_load1")
+    assert not re.fullmatch(keep["regex"], "node_load15")
+    assert found["global"] == {"scrape_interval": "30s", "scrape_timeout": "10s"}
+
+
+def test_the_lowest_level_samples_nothing() -> None:
+    assert yaml.safe_load(node.levels(LADDER, "/l", "n", "t:1")["/l/heartbeat.yml"])["scrape_configs"] == []
+
+
+@pytest.mark.parametrize(("period", "timeout"), [(1, "1s"), (2, "1s"), (5, "4s"), (15, "10s")])
+def test_a_scrape_ends_before_the_next_begins(period: int, timeout: str) -> None:
+    level = {"period_seconds": period, "keep": "up"}
+    assert node.scrape(level, "n", "t:1")["global"]["scrape_timeout"] == timeout
+
+
+def test_the_policy_process_accepts_its_configuration() -> None:
+    parsed = config.parse(policy(ends(("10.21.0.21:8427", ""))))
+    assert parsed.default_level == "full"
+    assert parsed.levels["core"].scrape == "/etc/sideband/node/levels/core.yml"
+    assert parsed.scrape_path == "/var/lib/sideband/policy/scrape.yml"
+
+
+def test_the_program_is_the_same_bytes_each_time() -> None:
+    first = node.program("nodeagent")
+    assert base64.b64decode(first).startswith(b"#!/usr/bin/python3\n")
+    assert first == node.program("nodeagent")
