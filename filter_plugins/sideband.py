@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
+from ansible._internal._datatag._tags import Origin
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "module_utils"))
+
+from sideband.check import check_site
 from sideband.contract import compile_site
+from sideband.plan import plan_lines
 
 
-def sideband_compile(hostvars: Any, groups: Any) -> Any:
+def _read_by_roles() -> frozenset[str]:
+    """The variables that a role or a play reads: any other `sideband_*` name would do nothing."""
+    names: set[str] = set()
+    for folder in ("roles", "playbooks"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".yml", ".j2") and path.is_file():
+                names.update(re.findall(r"\bsideband_\w+", path.read_text(encoding="utf-8")))
+    return frozenset(names)
+
+
+@functools.lru_cache(maxsize=None)
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _spelling(value: Any) -> str:
+    """How a number is written in its file: YAML 1.1 reads 010 as 8 and tells nobody."""
+    origin = Origin.get_tag(value)
+    if origin is None or not origin.path or not origin.line_num or not origin.col_num:
+        return ""
+    try:
+        text = _lines(origin.path)[origin.line_num - 1][origin.col_num - 1 :]
+    except (OSError, IndexError):
+        return ""
+    return re.split(r"[\s,\]}#]", text, maxsplit=1)[0]
+
+
+def sideband_errors(hostvars: Any, groups: Any) -> list[str]:
+    """Every fault of the contract, one line each: `hostvars | sideband_errors(groups)`."""
+    return [str(error) for error in check_site(hostvars, groups, _read_by_roles(), _spelling)]
+
+
+def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:
     """The site's model from the whole inventory: `hostvars | sideband_compile(groups)`."""
     return compile_site(hostvars, groups)
 
 
+def sideband_plan(model: Any) -> list[str]:
+    """The capacity plan as lines of text: `sideband_model | sideband_plan`."""
+    return plan_lines(model)
+
+
 class FilterModule:
     def filters(self) -> dict[str, Any]:
-        return {"sideband_compile": sideband_compile}
+        return {
+            "sideband_errors": sideband_errors,
+            "sideband_compile": sideband_compile,
+            "sideband_plan": sideband_plan,
+        }

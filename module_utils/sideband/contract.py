@@ -153,7 +153,7 @@ def _switch(site: Site, name: str) -> Record:
     ports = compile_ports(site, name)
     return {
         "ports": [{"port": p.port, "host": p.host, "plane": p.plane, "vlan": p.vlan} for p in ports],
-        "vlans": sorted({segment.vlan for plane in site.planes.values() for _, segment in plane.segments()}),
+        "vlans": sorted({port.vlan for port in ports}),
     }
 
 
@@ -178,7 +178,7 @@ def _ladder(site: Site) -> Record:
                 "poll_seconds": level.poll,
                 "metrics": list(level.metrics),
                 "keep": keep_pattern(level.metrics),
-                "intake_bytes_per_second": intake_bytes_per_second(level),
+                "intake_bytes_per_second": intake_bytes_per_second(level.metrics, level.period),
             }
             for level in site.levels
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -37,3 +38,12 @@ class ContractError(Exception):
     def __init__(self, errors: Iterable[Error]) -> None:
         self.errors = list(errors)
         super().__init__("\n".join(str(error) for error in self.errors))
+
+
+def nearest(word: object, known: Iterable[object], otherwise: str) -> str:
+    """A next step for a word that is not known: the nearest one, else the known ones after `otherwise`."""
+    words = [str(name) for name in known]
+    close = difflib.get_close_matches(str(word), words, 1, 0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"{otherwise}{', '.join(words)}" if otherwise else ""

@@ -5,11 +5,12 @@ int, a structure that contains itself. Here it becomes builtins once, and what c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
-from .errors import Error
+from .errors import Error, got
 from .model import WORDS
 
 SITE = "all"
@@ -26,13 +27,25 @@ class Inventory:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
+    differing: list[tuple[str, str]] = field(default_factory=list)
+    urls: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
 
 
+Spelling = Callable[[Any], str]
+URLS = ("_url", "_urls", "_authority", "_authorities")
+ALIAS_HINT = "remove the alias (*name) that points at what surrounds it"
+
+
+def as_read(value: Any) -> str:
+    """How a value is spelt in its file, where nobody knows: not at all."""
+    return ""
+
+
 class _Unusable(Exception):
-    def __init__(self, path: str, problem: str, hint: str) -> None:
+    def __init__(self, path: str, problem: str, hint: str, value: str = "") -> None:
         super().__init__(problem)
-        self.path, self.problem, self.hint = path, problem, hint
+        self.path, self.problem, self.hint, self.value = path, problem, hint, value
 
 
 def _is_vaulted(value: object) -> bool:
@@ -43,25 +56,31 @@ def _is_vaulted(value: object) -> bool:
     return isinstance(value, str) and value.startswith("$ANSIBLE_VAULT")
 
 
-def plain(value: Any, path: str, above: tuple[int, ...] = ()) -> Any:
-    """Builtins only, the same content; raises on a vaulted value and on a structure that contains itself."""
+def plain(value: Any, path: str, spelling: Spelling = as_read, above: tuple[int, ...] = ()) -> Any:
+    """Builtins only, the same content. Raises on what a contract cannot hold: a vaulted value, a structure
+    that contains itself, a key that is no text, a number that YAML reads as octal."""
     if _is_vaulted(value):
-        raise _Unusable(
-            path, "a vaulted value inside the contract", "the contract holds no secrets; keep them in a file of their own"
-        )
+        raise _Unusable(path, "is a vaulted value", "the contract holds no secrets; keep them out of its nouns")
     if isinstance(value, bool) or value is None:
         return value
-    for kind in (str, int, float):
+    if isinstance(value, int):
+        text = spelling(value)
+        if re.fullmatch(r"[-+]?0[0-9_]+", text):
+            raise _Unusable(path, "reads as an octal number", f"write it without the leading zero, or {int(value)} if that is meant", f"{text}, which is {int(value)}")
+        return int(value)
+    for kind in (str, float):
         if isinstance(value, kind):
             return kind(value)
     if id(value) in above:
-        raise _Unusable(path, "contains itself", "remove the alias (*name) that points at what surrounds it")
+        raise _Unusable(path, "contains itself", ALIAS_HINT)
+    inside = (*above, id(value))
     if isinstance(value, Mapping):
-        return {
-            plain(key, path): plain(value[key], f"{path}.{key}", (*above, id(value))) for key in list(value)
-        }
+        for key in value:
+            if not isinstance(key, str):
+                raise _Unusable(path, "has a key that is no text", "put it in quotes; YAML reads on, off, yes, no and numbers as such", got(key))
+        return {str(key): plain(value[key], f"{path}.{key}", spelling, inside) for key in list(value)}
     if isinstance(value, (list, tuple)):
-        return [plain(item, f"{path}[{number}]", (*above, id(value))) for number, item in enumerate(value)]
+        return [plain(item, f"{path}[{number}]", spelling, inside) for number, item in enumerate(value)]
     return str(value)
 
 
@@ -73,40 +92,74 @@ def contract_hosts(groups: Mapping[str, Iterable[str]]) -> list[str]:
     return sorted(hosts)
 
 
-def gather(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Iterable[str]]) -> Inventory:
-    """Read the whole inventory's contract. A noun is read from the first host that has it; a host whose value
-    differs is a later check's finding, so the values of all are compared here."""
+def gather(
+    hostvars: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Iterable[str]],
+    spelling: Spelling = as_read,
+) -> Inventory:
+    """Read the whole inventory's contract. A noun of the site is read from every host, and the first host's
+    value is the site's; where another's differs, `differing` says so."""
     inventory = Inventory(groups={str(name): sorted(map(str, hosts)) for name, hosts in groups.items()})
+    reader = _Reader(inventory, spelling)
     for name in contract_hosts(groups):
         variables = hostvars[name]
         inventory.names[name] = sorted(str(key) for key in variables)
         inventory.hosts[name] = {
             "words": [word for word in WORDS if name in inventory.groups.get(f"{PREFIX}{word}", ())],
             "address": str(variables.get("ansible_host") or name),
+            "port": str(variables.get("ansible_port") or ""),
         }
         for noun in HOST_NOUNS:
-            _read(inventory, variables, noun, name, inventory.hosts[name])
-        _read_nouns(inventory, variables, name)
+            reader.read(variables, noun, name, inventory.hosts[name])
+        for noun in SITE_NOUNS:
+            reader.read_site(variables, noun, name)
+        for key in inventory.names[name]:
+            if key.startswith(PREFIX) and key.endswith(URLS):
+                reader.read_urls(variables, key, name)
     return inventory
 
 
-def _read(
-    inventory: Inventory, variables: Mapping[str, Any], noun: str, host: str, into: dict[str, Any]
-) -> None:
-    name = PREFIX + noun
-    if name not in variables:
-        return
-    try:
-        into[noun] = plain(variables[name], name)
-    except _Unusable as unusable:
-        inventory.errors.append(Error(host, unusable.path, unusable.problem, hint=unusable.hint))
+class _Reader:
+    """Reads variables into an inventory; what cannot be read becomes an error once."""
 
+    def __init__(self, inventory: Inventory, spelling: Spelling) -> None:
+        self.inventory, self.spelling = inventory, spelling
+        self.unusable: set[tuple[str, str]] = set()
 
-def _read_nouns(inventory: Inventory, variables: Mapping[str, Any], host: str) -> None:
-    for noun in SITE_NOUNS:
-        if noun in inventory.nouns:
-            continue
-        before = len(inventory.errors)
-        _read(inventory, variables, noun, SITE, inventory.nouns)
-        if len(inventory.errors) > before:
-            inventory.nouns[noun] = None
+    def _plain(self, variables: Mapping[str, Any], name: str, host: str) -> tuple[bool, Any]:
+        try:
+            return True, plain(variables[name], name, self.spelling)
+        except _Unusable as unusable:
+            error = Error(host, unusable.path, unusable.problem, unusable.value, unusable.hint)
+        except RecursionError:
+            error = Error(host, name, "contains itself", hint=ALIAS_HINT)
+        except Exception as reason:  # a template in the value may fail in any way that Jinja knows
+            error = Error(host, name, "cannot be resolved", hint=" ".join(str(reason).split()))
+        if (host, name) not in self.unusable:
+            self.unusable.add((host, name))
+            self.inventory.errors.append(error)
+        return False, None
+
+    def read(self, variables: Mapping[str, Any], noun: str, host: str, into: dict[str, Any]) -> None:
+        if PREFIX + noun in variables:
+            usable, value = self._plain(variables, PREFIX + noun, host)
+            if usable:
+                into[noun] = value
+
+    def read_site(self, variables: Mapping[str, Any], noun: str, host: str) -> None:
+        before = dict(self.inventory.nouns)
+        if PREFIX + noun not in variables or (SITE, PREFIX + noun) in self.unusable:
+            return
+        into: dict[str, Any] = {}
+        usable, into[noun] = self._plain(variables, PREFIX + noun, SITE)
+        if not usable:
+            return
+        if noun in before and repr(before[noun]) != repr(into[noun]):
+            self.inventory.differing.append((host, noun))
+        self.inventory.nouns.setdefault(noun, into[noun])
+
+    def read_urls(self, variables: Mapping[str, Any], name: str, host: str) -> None:
+        usable, value = self._plain(variables, name, host)
+        texts = value if isinstance(value, list) else [value]
+        if usable:
+            self.inventory.urls += [(host, name, text) for text in texts if isinstance(text, str)]

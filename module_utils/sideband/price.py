@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .model import Level
 
 WIRE_BYTES_PER_SAMPLE = 229
 # Batches are not even: a limit over one second must admit a whole period's batch that came late.
@@ -81,11 +80,11 @@ def keep_pattern(metrics: Iterable[str]) -> str:
     return "^(?:" + "|".join(parts) + ")$" if parts else ""
 
 
-def bytes_per_second(level: Level, node: NodeSize) -> int:
-    """What a node of that size sends at a level, on the wire."""
-    return -(-series(level.metrics, node) * WIRE_BYTES_PER_SAMPLE // level.period)
+def bytes_per_second(metrics: Iterable[str], period: int, node: NodeSize) -> int:
+    """What a node of that size sends of these metrics, on the wire; rounded up."""
+    return -(-series(metrics, node) * WIRE_BYTES_PER_SAMPLE // period)
 
 
-def intake_bytes_per_second(level: Level) -> int:
+def intake_bytes_per_second(metrics: Iterable[str], period: int) -> int:
     """The limit that a rack puts on one node's certificate at a level."""
-    return max(INTAKE_FLOOR_BYTES, int(bytes_per_second(level, ROOMY_NODE) * INTAKE_HEADROOM))
+    return max(INTAKE_FLOOR_BYTES, int(bytes_per_second(metrics, period, ROOMY_NODE) * INTAKE_HEADROOM))

@@ -1,0 +1,24 @@
+"""All faults of a site's contract at once: what cannot be read, then shape, then meaning. Controller only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .errors import Error
+from .load import Spelling, as_read, gather
+from .meaning import check_meaning
+from .shape import check_shape
+
+
+def check_site(
+    hostvars: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Iterable[str]],
+    known: Iterable[str] = (),
+    spelling: Spelling = as_read,
+) -> list[Error]:
+    """Every fault, in a stable order. `known`: variables that roles document, beside the contract's own."""
+    inventory = gather(hostvars, groups, spelling)
+    shape, right = check_shape(inventory)
+    meaning = check_meaning(inventory, right, frozenset(known))
+    return list(dict.fromkeys(inventory.errors + shape + meaning))
