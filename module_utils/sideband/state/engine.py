@@ -1,0 +1,513 @@
+"""Plan and apply. The dry pass sees everything that the real pass will do, and nothing is done that it did not see."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from . import archives, candidate, netfilter, network, packages, record, rivals, shaping, units
+from .change import Change
+from .fragment import Fragment, parse
+from .paths import Directory, File, Item, digest, put_back, snapshot
+from .record import EMPTY, Generation
+from .system import StateError, System
+
+PROGRAM = "state.pyz"
+
+
+@dataclass
+class Plan:
+    want: Fragment
+    changes: list[Change] = field(default_factory=list)
+    due: list[File] = field(default_factory=list)  # changed files with a check
+    prune_paths: list[str] = field(default_factory=list)  # deepest first
+    prune_units: list[str] = field(default_factory=list)
+    missing: dict[str, list[Any]] = field(default_factory=dict)
+    orphaned: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, *kinds: str) -> list[Change]:
+        return [change for change in self.changes if change.kind in kinds]
+
+    @property
+    def lacking(self) -> bool:
+        return any(self.missing.values())
+
+    def lines(self) -> list[str]:
+        return [change.line() for change in self.changes] + self.notes
+
+
+class Engine:
+    """One owner on one host."""
+
+    def __init__(self, system: System, owner: str, program: bytes = b"") -> None:
+        self.system = system
+        self.owner = owner
+        self.program = program  # the recovery program's text; empty in the recovery program itself
+        self.record = record.load(system, owner)
+        self.others = record.others(system, owner)
+        self.block = True  # wait for systemd's jobs; not at boot
+
+    # the dry pass
+
+    def plan(self, generation: Generation) -> Plan:
+        want = parse(generation["fragment"], generation["secrets"])
+        self._claims(want)
+        plan = Plan(want)
+        self._plan_missing(plan)
+        self._plan_prune_units(plan)
+        for path, item in want.items.items():
+            self._plan_item(plan, path, item)
+        self._plan_parents(plan)
+        self._plan_prune_paths(plan)
+        if want.nftables:
+            self._extend(plan, self._plan_table(plan, want.nftables))
+        for tree in want.shapes.values():
+            self._extend(plan, shaping.plan(self.system, tree))
+        for family, table in self._old_tables(want):
+            if netfilter.listing(self.system, family, table) is not None:
+                plan.changes.append(Change("nftables", f"{family} {table}", "remove"))
+        for device in self._old_devices(want):
+            if shaping.read(self.system, device)[0] == f"{shaping.MAJOR}:":
+                plan.changes.append(Change("shape", device, "remove"))
+        self._plan_units(plan)
+        if want.network:
+            stale = self._why(want, want.network.paths, self.record.running.get("network"))
+            plan.changes += network.plan(self.system, want.network, stale)
+        if self._needs_program(want) and self.program != (self.system.content(self._program_path()) or b""):
+            plan.changes.append(Change("program", self._program_path(), "write"))
+        return plan
+
+    @staticmethod
+    def _extend(plan: Plan, change: Change | None) -> None:
+        if change:
+            plan.changes.append(change)
+
+    def _claims(self, want: Fragment) -> None:
+        """What two owners want differently would flap for ever; two network managers fight at the next boot."""
+        problems: list[str] = []
+        ours: set[str] = set(want.items)
+        for other in self.others:
+            ours |= set(other.originals)
+            theirs = parse(other.current["fragment"], other.current["secrets"])
+            for path in sorted(set(want.items) & set(theirs.items)):
+                if want.items[path] != theirs.items[path]:
+                    problems.append(
+                        f"{path}: owner {other.owner} wants it differently; one owner must give it up"
+                    )
+            for device in sorted(set(want.shapes) & set(theirs.shapes)):
+                problems.append(f"device {device}: owner {other.owner} shapes it already")
+            if want.nftables and theirs.nftables and want.nftables.name == theirs.nftables.name:
+                problems.append(f"table {want.nftables.name}: owner {other.owner} loads it already")
+        if want.network:
+            problems += rivals.find(
+                self.system,
+                want.network.devices,
+                ours | set(self.record.originals),
+                want.network.accept_rivals,
+            )
+        if problems:
+            raise StateError("\n".join(problems))
+
+    def _plan_missing(self, plan: Plan) -> None:
+        want, system = plan.want, self.system
+        plan.missing = {
+            "packages": packages.missing_packages(system, want.packages),
+            "groups": packages.missing_groups(system, want.groups),
+            "users": packages.missing_users(system, want.users),
+        }
+        for name in plan.missing["packages"]:
+            plan.changes.append(Change("package", name, "install"))
+        for name in plan.missing["groups"]:
+            plan.changes.append(Change("group", name, "create"))
+        for user in plan.missing["users"]:
+            plan.changes.append(Change("user", user["name"], "create"))
+        known_users = {user["name"] for user in want.users} | {user["group"] for user in want.users}
+        known = known_users | set(want.groups)
+        lost = [
+            f"{item.path}: {what} {name} does not exist; name it in the fragment's {what}s"
+            for item in want.items.values()
+            if isinstance(item, (Directory, File))
+            for what, name, number in (
+                ("user", item.owner, system.uid(item.owner)),
+                ("group", item.group, system.gid(item.group)),
+            )
+            if number is None and name not in known and not plan.missing["packages"]
+        ]
+        if lost:
+            raise StateError("\n".join(lost))
+        wanted = {
+            "packages": set(want.packages),
+            "groups": set(want.groups),
+            "users": {user["name"] for user in want.users},
+        }
+        for other in self.others:
+            theirs = parse(other.current["fragment"], other.current["secrets"])
+            wanted["packages"] |= set(theirs.packages)
+            wanted["groups"] |= set(theirs.groups)
+            wanted["users"] |= {user["name"] for user in theirs.users}
+        plan.orphaned = {
+            kind: [name for name in self.record.installed.get(kind, []) if name not in wanted[kind]]
+            for kind in ("packages", "users", "groups")
+        }
+        for kind, names in plan.orphaned.items():
+            plan.changes += [Change(kind[:-1], name, "remove") for name in names]
+
+    def _plan_item(self, plan: Plan, path: str, item: Item) -> None:
+        if path in plan.want.archives and not plan.want.archives[path].present(self.system):
+            plan.changes.append(Change("archive", path, "unpack", plan.want.archives[path].url))
+        have = type(item).read(self.system, path)
+        if isinstance(item, File) and item.create and have is not None:
+            return
+        if have != item:
+            plan.changes.append(item.change(have))  # type: ignore[arg-type]  # read() gave the same class
+            if isinstance(item, File) and item.check:
+                plan.due.append(item)
+
+    def _plan_parents(self, plan: Plan) -> None:
+        """Directories that nobody lists but that must be there: made plain, and removed again when empty."""
+        lost: list[str] = []
+        for path in plan.want.items:
+            lost += [parent for parent in self.system.missing_parents(path) if parent not in plan.want.items]
+        plan.changes += [
+            Change("directory", parent, "create", "0755 root:root")
+            for parent in sorted(set(lost))
+            if parent != record.BASE
+        ]
+
+    def _plan_prune_paths(self, plan: Plan) -> None:
+        keep = set(plan.want.items)
+        for path in keep.copy():
+            while path != "/":
+                path = os.path.dirname(path)
+                keep.add(path)
+        shared = {path for other in self.others for path in other.originals}
+        going: set[str] = set()
+        for path in sorted(self.record.originals, key=lambda each: (-each.count("/"), each)):
+            if path in keep:
+                continue
+            plan.prune_paths.append(path)
+            saved, now = self.record.originals[path], snapshot(self.system, path)
+            if path in shared or saved == now:
+                continue
+            if saved["type"] != "nothing":
+                plan.changes.append(Change(now["type"], path, "restore", "what stood here before"))
+            elif now["type"] != "directory" or self._emptied(path, going):
+                going.add(path)
+                plan.changes.append(Change(now["type"], path, "remove"))
+
+    def _emptied(self, path: str, going: set[str]) -> bool:
+        return all(f"{path}/{name}" in going for name in os.listdir(self.system.at(path)))
+
+    def _plan_table(self, plan: Plan, table: netfilter.NftTable) -> Change | None:
+        change = netfilter.plan(self.system, table, self.record.running.get("nftables") or {})
+        if change:
+            answer = netfilter.check(self.system, table)
+            if answer.startswith("absent:"):
+                plan.notes.append(f"nftables {table.name}: cannot be checked before nft is installed")
+            elif answer:
+                raise StateError(f"nftables {table.name}: {answer}; nothing was changed")
+        return change
+
+    def _old_tables(self, want: Fragment) -> list[list[str]]:
+        mine = [want.nftables.family, want.nftables.table] if want.nftables else None
+        return [entry for entry in self.record.tables if entry != mine]
+
+    def _old_devices(self, want: Fragment) -> list[str]:
+        return [device for device in self.record.devices if device not in want.shapes]
+
+    def _plan_prune_units(self, plan: Plan) -> None:
+        """A unit whose file we brought is stopped and disabled; another goes back to how it was."""
+        shared = {name for other in self.others for name in other.units}
+        plan.prune_units = [name for name in self.record.units if name not in plan.want.units]
+        have = units.read_units(self.system, plan.prune_units)
+        for name in plan.prune_units:
+            if name in shared:
+                continue
+            before = self._before(name)
+            plan.changes += [
+                Change("old unit", name, change.action)
+                for change in units.actions(
+                    units.Unit(name, before["enabled"], before["active"]), have[name], "", ""
+                )
+            ]
+
+    def _before(self, name: str) -> dict[str, bool]:
+        ours = self.record.originals.get(units.unit_file(name), {}).get("type") == "nothing"
+        return {"enabled": False, "active": False} if ours else self.record.units[name]
+
+    def _plan_units(self, plan: Plan) -> None:
+        have = units.read_units(self.system, list(plan.want.units))
+        for name, unit in plan.want.units.items():
+            ran = self.record.running.get("units", {}).get(name, {})
+            own = (
+                units.unit_file(name),
+                *[path for path in plan.want.items if path.startswith(f"{units.UNIT_DIRECTORY}/{name}.d/")],
+            )
+            restart = self._why(plan.want, (*own, *unit.restart_on), ran.get("restart"))
+            reload = self._why(plan.want, unit.reload_on, ran.get("reload"))
+            if not restart and have[name].stale:
+                restart = "systemd has not read its file yet"
+            plan.changes += units.actions(unit, have[name], restart, reload)
+
+    # inputs
+
+    def _inputs(self, want: Fragment, paths: tuple[str, ...]) -> dict[str, str]:
+        """Hashes of what the paths will hold: the fragment's if it brings them, else the disk's."""
+        found: dict[str, str] = {}
+        for path in paths:
+            inside = [each for each in want.items if each == path or each.startswith(f"{path}/")]
+            for each in inside:
+                found[each] = want.items[each].fingerprint()
+            if not inside:
+                data = self.system.content(path)
+                found[path] = "absent" if data is None else digest(data)
+        return found
+
+    def _why(self, want: Fragment, paths: tuple[str, ...], ran: dict[str, str] | None) -> str:
+        if ran is None:
+            # No start by us is known, so what runs may have read other inputs. A unit that takes nothing of
+            # ours (systemd-networkd) is left alone.
+            ours = any(each == path or each.startswith(f"{path}/") for path in paths for each in want.items)
+            return "its inputs at the last start are unknown" if ours else ""
+        now = self._inputs(want, paths)
+        changed = sorted(path for path in set(now) | set(ran) if now.get(path) != ran.get(path))
+        return f"changed: {', '.join(changed)}" if changed else ""
+
+    def _needs_program(self, want: Fragment) -> bool:
+        return bool(self.program) and bool(want.guarded or want.nftables or want.shapes)
+
+    def _program_path(self) -> str:
+        return f"{record.directory(self.owner)}/{PROGRAM}"
+
+    # before the real pass
+
+    def prepare(self, plan: Plan, check_mode: bool) -> None:
+        """Everything that can refuse, before the first write: downloads and the daemons' own checks."""
+        unpacked: dict[str, str] = {}
+        for path, archive in plan.want.archives.items():
+            if not archive.present(self.system):
+                if check_mode:
+                    continue
+                archives.fetch(self.system, archive)
+            unpacked[path] = archive.store
+        due = [item for item in plan.due]
+        results = candidate.run_checks(self.system, list(plan.want.items.values()), due, unpacked)
+        problems: list[str] = []
+        for path, problem in results:
+            if problem.startswith("absent:"):
+                program = problem.split(": ", 1)[1]
+                if check_mode or plan.lacking:
+                    plan.notes.append(f"file {path}: cannot be checked before {program} is installed")
+                else:
+                    problems.append(
+                        f"{path}: its check needs {program}, which is not installed; "
+                        "name its package in the fragment's packages"
+                    )
+            elif problem:
+                problems.append(f"{path}: {problem}")
+        if problems:
+            raise StateError("\n".join([*problems, "nothing was changed"]))
+
+    # the real pass
+
+    def apply(self, plan: Plan, generation: Generation, arm: Callable[[], None] | None = None) -> None:
+        """Finishes or raises; either way the record knows all that was brought. `arm` is called when the record
+        can undo everything, and before anything is done."""
+        self._intend(plan, generation)
+        if arm:
+            arm()
+        armed = self.record.armed
+        try:
+            self._perform(plan)
+        finally:
+            if record.load(self.system, self.owner).armed != armed:
+                raise StateError(
+                    "the dead man's switch fired while the change was being applied; the previous "
+                    "generation is back: raise guard_seconds and run the same play again"
+                )
+            record.save(self.system, self.record)
+        self._finish(plan, generation)
+
+    def apply_masks(self, plan: Plan, generation: Generation) -> list[Change]:
+        """What must be there before the packages are: masks, so that no vendor unit ever starts."""
+        paths = set(units.mask_paths(plan.want.masks))
+        due = [change for change in plan.of("link") if change.name in paths]
+        if due:
+            self._remember(sorted(change.name for change in due))
+            self.record.pending = generation
+            record.save(self.system, self.record)
+            for change in due:
+                plan.want.items[change.name].write(self.system)
+        return due
+
+    def _remember(self, paths: list[str]) -> None:
+        """Keep what stood at each path, once: a second look would see our own."""
+        theirs = {path: other.originals[path] for other in self.others for path in other.originals}
+        for path in paths:
+            if path not in self.record.originals:
+                self.record.originals[path] = theirs.get(path) or snapshot(self.system, path)
+
+    def _intend(self, plan: Plan, generation: Generation) -> None:
+        want = plan.want
+        parents = [
+            change.name
+            for change in plan.of("directory")
+            if change.name not in want.items and change.action == "create"
+        ]
+        self._remember([*parents, *want.items])
+        have = units.read_units(self.system, [name for name in want.units if name not in self.record.units])
+        for name, state in have.items():
+            self.record.units[name] = {"enabled": state.enabled, "active": state.active}
+        if want.nftables and [want.nftables.family, want.nftables.table] not in self.record.tables:
+            self.record.tables.append([want.nftables.family, want.nftables.table])
+        self.record.devices = sorted(set(self.record.devices) | set(want.shapes))
+        self.record.pending = generation
+        record.save(self.system, self.record)
+        if self._needs_program(want):
+            self.system.write(self._program_path(), self.program, 0o600, os.geteuid(), os.getegid())
+
+    def _perform(self, plan: Plan) -> None:
+        system, want = self.system, plan.want
+        for change in plan.of("old unit"):
+            units.perform(system, change, self.block)
+        changed = {change.name for change in plan.of("directory", "file", "secret", "link", "archive")}
+        for change in plan.of("directory"):
+            if change.action == "create" and change.name not in want.items:
+                system.make_directory(change.name, 0o755, *system.owners("root", "root"))
+        for path in sorted(changed & set(want.items), key=lambda each: each.count("/")):
+            if isinstance(want.items[path], Directory):
+                want.items[path].write(system)
+        for path, item in want.items.items():
+            if path in changed and not isinstance(item, Directory):
+                item.write(system)
+        self._prune_paths(plan)
+        self._reload_manager(plan, changed)
+        for family, table in self._old_tables(want):
+            netfilter.remove(system, family, table)
+        for device in self._old_devices(want):
+            shaping.remove(system, device)
+        if want.nftables and any(change.action == "load" for change in plan.of("nftables")):
+            self.record.running["nftables"] = netfilter.load(system, want.nftables)
+        for change in plan.of("shape"):
+            if change.action == "load":
+                shaping.load(system, want.shapes[change.name])
+        self._run_units(plan)
+        if want.network:
+            network.apply(system, want.network, plan.of("network", "bridge port"))
+            self.record.running["network"] = self._inputs(want, want.network.paths)
+
+    def _prune_paths(self, plan: Plan) -> None:
+        shared = {path for other in self.others for path in other.originals}
+        for path in plan.prune_paths:
+            if path in shared:
+                continue
+            saved, status = self.record.originals[path], snapshot(self.system, path)
+            if saved["type"] == "nothing" and status["type"] == "directory":
+                if not os.listdir(self.system.at(path)):
+                    os.rmdir(self.system.at(path))
+            else:
+                put_back(self.system, path, saved)
+
+    def _reload_manager(self, plan: Plan, changed: set[str]) -> None:
+        touched = [
+            path for path in (*changed, *plan.prune_paths) if path.startswith(f"{units.UNIT_DIRECTORY}/")
+        ]
+        if units.manager_runs(self.system) and (
+            touched or any("has not read" in change.reason for change in plan.of("unit"))
+        ):
+            units.reload_manager(self.system)
+        for name in plan.prune_units:
+            if not self.system.exists(units.unit_file(name)):
+                units.remove_wants(self.system, name)
+
+    def _run_units(self, plan: Plan) -> None:
+        started: list[str] = []
+        ran = self.record.running.setdefault("units", {})
+        for change in plan.of("unit"):
+            unit = plan.want.units[change.name]
+            units.perform(self.system, change, self.block)
+            if change.action in ("start", "restart", "reload"):
+                started.append(change.name)
+                own = (
+                    units.unit_file(change.name),
+                    *[
+                        path
+                        for path in plan.want.items
+                        if path.startswith(f"{units.UNIT_DIRECTORY}/{change.name}.d/")
+                    ],
+                )
+                entry = ran.setdefault(change.name, {})
+                if change.action != "reload":
+                    entry["restart"] = self._inputs(plan.want, (*own, *unit.restart_on))
+                entry["reload"] = self._inputs(plan.want, unit.reload_on)
+        if self.block:
+            units.settle(self.system, started)
+
+    def _finish(self, plan: Plan, generation: Generation) -> None:
+        want, kept = plan.want, self.record
+        for path in plan.prune_paths:
+            # A directory that is not empty stays ours until it is.
+            if (
+                kept.originals[path]["type"] == "nothing"
+                and self.system.is_directory(path)
+                and not any(path in other.originals for other in self.others)
+            ):
+                continue
+            del kept.originals[path]
+        kept.units = {name: state for name, state in kept.units.items() if name in want.units}
+        kept.tables = [[want.nftables.family, want.nftables.table]] if want.nftables else []
+        kept.devices = sorted(want.shapes)
+        ran = kept.running.get("units", {})
+        kept.running["units"] = {name: ran[name] for name in ran if name in want.units}
+        if (
+            generation["fragment"] != kept.current["fragment"]
+            or generation["secrets"] != kept.current["secrets"]
+        ):
+            kept.previous, kept.current = kept.current, generation
+        kept.pending = None
+        record.save(self.system, kept)
+        sweep_archives(self.system)
+
+    # packages that the role brought
+
+    def note_installed(self, brought: dict[str, list[str]]) -> None:
+        for kind, names in brought.items():
+            known = self.record.installed.setdefault(kind, [])
+            known += [name for name in names if name not in known]
+
+    def note_removed(self, plan: Plan) -> None:
+        """Orphans that are really gone leave the ledger."""
+        there = {
+            "packages": lambda names: set(names) - set(packages.missing_packages(self.system, names)),
+            "groups": lambda names: set(names) - set(packages.missing_groups(self.system, names)),
+            "users": lambda names: {name for name in names if self.system.uid(name) is not None},
+        }
+        for kind, names in plan.orphaned.items():
+            left = there[kind](names)
+            plan.orphaned[kind] = [name for name in names if name in left]
+            self.record.installed[kind] = [
+                name for name in self.record.installed.get(kind, []) if name not in names or name in left
+            ]
+
+
+def sweep_archives(system: System) -> None:
+    keep: set[str] = set()
+    for owner in record.owners(system):
+        kept = record.load(system, owner)
+        for generation in (kept.current, kept.previous, kept.pending):
+            for entry in (generation or EMPTY)["fragment"].get("archives") or []:
+                keep.add(str(entry["sha256"]).lower())
+    archives.sweep(system, keep)
+
+
+def converged(engine: Engine, generation: Generation) -> None:
+    """Re-read: what is still to do after a run is a fault, not a matter for the next run."""
+    left = [
+        change
+        for change in engine.plan(generation).changes
+        if change.kind not in ("package", "user", "group")
+    ]
+    if left:
+        raise StateError("did not hold after it was applied:\n" + "\n".join(change.line() for change in left))

@@ -1,0 +1,80 @@
+"""The program that runs on the host by itself: `state.pyz guard OWNER`, `state.pyz load OWNER`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from . import guard, netfilter, record, shaping
+from .engine import Engine
+from .fragment import parse
+from .system import StateError, System
+
+
+@contextmanager
+def patiently_locked(system: System, seconds: float) -> Iterator[None]:
+    """A run that hangs with the lock must not keep a lost host lost."""
+    try:
+        held = record.locked(system, seconds)
+        held.__enter__()
+    except StateError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        held.__exit__(None, None, None)
+
+
+def fire(system: System, owner: str) -> None:
+    with patiently_locked(system, 10):
+        engine = Engine(system, owner)
+        if engine.record.armed is None:
+            guard.disarm(engine)
+            return
+        rebooted = engine.record.armed["boot"] != guard.boot_id(system)
+        guard.revert(
+            engine,
+            "the host was rebooted before the change was confirmed"
+            if rebooted
+            else f"the change was not confirmed within {engine.record.armed['seconds']} s",
+        )
+
+
+def load(system: System, owner: str) -> list[str]:
+    """Rules and shapes as the generation in force has them, on the devices that exist now."""
+    with record.locked(system):
+        engine = Engine(system, owner)
+        generation = engine.record.pending or engine.record.current
+        want = parse(generation["fragment"], generation["secrets"])
+        done: list[str] = []
+        if want.nftables:
+            change = netfilter.plan(system, want.nftables, engine.record.running.get("nftables") or {})
+            if change:
+                engine.record.running["nftables"] = netfilter.load(system, want.nftables)
+                record.save(system, engine.record)
+                done.append(change.line())
+        for tree in want.shapes.values():
+            change = shaping.plan(system, tree)
+            if change:
+                shaping.load(system, tree)
+                done.append(change.line())
+        return done
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("guard", "load"):
+        print("usage: state.pyz guard|load OWNER", file=sys.stderr)
+        return 2
+    system = System()
+    try:
+        if arguments[0] == "guard":
+            fire(system, arguments[1])
+        else:
+            for line in load(system, arguments[1]):
+                print(line)
+    except StateError as problem:
+        print(f"sideband: {problem}", file=sys.stderr)
+        return 1
+    return 0

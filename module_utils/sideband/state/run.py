@@ -1,0 +1,182 @@
+"""The verbs of host_state: present, absent, reverted, confirmed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from . import guard, record
+from .change import Change
+from .engine import Engine, Plan, converged, sweep_archives
+from .fragment import Fragment
+from .program import build
+from .record import EMPTY, Generation
+from .system import System
+
+Answer = dict[str, Any]
+# Below these everything is sideband's own, data that its programs wrote included.
+OWN_TREES = ("/etc/sideband", "/opt/sideband", "/run/sideband", "/var/lib/sideband")
+
+
+def perform(
+    system: System,
+    state: str,
+    owner: str,
+    fragment: dict[str, Any],
+    secrets: list[dict[str, Any]],
+    installed: dict[str, list[str]],
+    purge: bool,
+    check_mode: bool,
+) -> Answer:
+    # Check mode writes nothing, not even the lock's directory.
+    free = check_mode and not system.is_directory(record.GENERATIONS)
+    lock: AbstractContextManager[None] = nullcontext() if free else record.locked(system)
+    with lock:
+        engine = Engine(system, owner, build())
+        if state == "confirmed":
+            return _confirmed(engine, check_mode)
+        reverted = engine.record.armed is not None and not check_mode
+        notes = _clean_start(engine, check_mode)
+        if state == "present":
+            generation: Generation = {
+                "number": engine.record.current["number"] + 1,
+                "fragment": fragment,
+                "secrets": secrets,
+            }
+            answer = _present(engine, generation, installed, check_mode)
+        elif state == "reverted":
+            answer = _reverted(engine, check_mode)
+        else:
+            answer = _absent(engine, purge, check_mode)
+        answer["plan"] = notes + answer["plan"]
+        answer["changed"] = answer["changed"] or reverted
+        return answer
+
+
+def _answer(engine: Engine, plan: Plan, changed: bool, **more: Any) -> Answer:
+    return {
+        "changed": changed,
+        "missing": plan.missing,
+        "orphaned": plan.orphaned,
+        "plan": plan.lines(),
+        "generation": engine.record.current["number"],
+        "armed": engine.record.armed is not None,
+        "diff": [change.diff() for change in plan.changes],
+        "news": "",
+        "left": [],
+        **more,
+    }
+
+
+def _clean_start(engine: Engine, check_mode: bool) -> list[str]:
+    """An unconfirmed change of an earlier run goes first: its switch must not fire into this one."""
+    if engine.record.armed is None:
+        return []
+    if check_mode:
+        return ["guard: an unconfirmed change of an earlier run would be reverted first"]
+    guard.revert(engine, "the run that made the change ended before it confirmed; the next run found it")
+    engine.program = build()
+    return ["guard: an unconfirmed change of an earlier run was reverted now"]
+
+
+def _present(
+    engine: Engine, generation: Generation, installed: dict[str, list[str]], check_mode: bool
+) -> Answer:
+    kept = engine.record
+    plan = engine.plan(generation)
+    engine.prepare(plan, check_mode)
+    same = (kept.current["fragment"], kept.current["secrets"]) == (
+        generation["fragment"],
+        generation["secrets"],
+    )
+    news = kept.news
+    if check_mode:
+        return _answer(engine, plan, bool(plan.changes), news=news)
+    engine.note_installed(installed)
+    if plan.lacking:
+        engine.apply_masks(plan, generation)
+        return _answer(engine, plan, True, news=news)
+    kept.news = ""
+    if plan.orphaned and any(plan.orphaned.values()):
+        engine.note_removed(plan)
+    if plan.changes or not same or kept.pending or news or any(installed.values()):
+        arm = None
+        if plan.want.guarded and plan.changes:
+
+            def arm() -> None:
+                guard.arm(engine, plan.want.guard_seconds, guard.ssh_connection())
+
+        engine.apply(plan, generation if not same else kept.current, arm)
+        if plan.changes:
+            converged(engine, generation)
+    return _answer(engine, plan, bool(plan.changes), news=news)
+
+
+def _reverted(engine: Engine, check_mode: bool) -> Answer:
+    kept = engine.record
+    if kept.pending is None and kept.previous is None:
+        plan = engine.plan(kept.current)
+        plan.changes.clear()
+        plan.notes.append(f"owner {engine.owner}: no earlier generation is kept")
+        return _answer(engine, plan, False)
+    generation = guard.target(kept)
+    plan = engine.plan(generation)
+    engine.prepare(plan, check_mode)
+    if not check_mode:
+        engine.apply(plan, generation)
+        converged(engine, generation)
+        kept.previous = None
+        record.save(engine.system, kept)
+    return _answer(engine, plan, bool(plan.changes))
+
+
+def _absent(engine: Engine, purge: bool, check_mode: bool) -> Answer:
+    """Everything that the owner brought. Packages and users are reported; when they are gone, so is the record."""
+    kept, system = engine.record, engine.system
+    if not kept.exists:
+        return _answer(engine, Plan(Fragment()), False)
+    plan = engine.plan(EMPTY)
+    trees = _own_trees(engine) if purge else []
+    plan.changes += [Change("tree", path, "remove", "its programs' data") for path in trees]
+    if check_mode:
+        return _answer(engine, plan, bool(plan.changes))
+    engine.apply(plan, dict(EMPTY))
+    for path in trees:
+        shutil.rmtree(system.at(path), ignore_errors=True)
+    left = [path for path in kept.originals if system.exists(path)]
+    engine.note_removed(plan)
+    answer = _answer(engine, plan, bool(plan.changes), left=left, generation=0)
+    if any(plan.orphaned.values()):
+        record.save(system, kept)
+    else:
+        _forget(engine)
+    return answer
+
+
+def _own_trees(engine: Engine) -> list[str]:
+    """Directories that we made below our own roots and that no other owner uses."""
+    shared = {path for other in engine.others for path in other.originals}
+    return sorted(
+        path
+        for path, saved in engine.record.originals.items()
+        if saved["type"] == "nothing"
+        and engine.system.is_directory(path)
+        and any(path.startswith(f"{tree}/") for tree in OWN_TREES)
+        and not any(each == path or each.startswith(f"{path}/") for each in shared)
+    )
+
+
+def _forget(engine: Engine) -> None:
+    sweep_archives(engine.system)
+    for path in sorted(engine.record.originals, key=lambda each: -each.count("/")):
+        if engine.system.is_directory(path) and not os.listdir(engine.system.at(path)):
+            os.rmdir(engine.system.at(path))
+    record.forget(engine.system, engine.owner)
+
+
+def _confirmed(engine: Engine, check_mode: bool) -> Answer:
+    changed = engine.record.armed is not None if check_mode else guard.confirm(engine, guard.ssh_connection())
+    plan = Plan(Fragment(), [Change("guard", engine.owner, "confirm")] if changed else [])
+    return _answer(engine, plan, changed, news=engine.record.news)

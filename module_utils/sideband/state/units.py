@@ -1,0 +1,155 @@
+"""systemd units and masks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .change import Change
+from .system import StateError, System
+
+UNIT_DIRECTORY = "/etc/systemd/system"
+PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """`want == have` on the two switches; the hashes of its inputs are compared with those of its last start."""
+
+    name: str
+    enabled: bool | None
+    running: bool | None
+    restart_on: tuple[str, ...] = ()
+    reload_on: tuple[str, ...] = ()
+    kind = "unit"
+
+
+@dataclass(frozen=True)
+class Have:
+    loaded: bool
+    active: bool
+    enabled: bool
+    stale: bool  # the file on disk is newer than what the manager has read
+    failed: bool
+
+
+NOTHING = Have(False, False, False, False, False)
+
+
+def unit_file(name: str) -> str:
+    """`a@b.service` comes from `a@.service`."""
+    stem, dot, kind = name.rpartition(".")
+    if "@" in stem:
+        stem = stem.split("@", 1)[0] + "@"
+    return f"{UNIT_DIRECTORY}/{stem}{dot}{kind}"
+
+
+def manager_runs(system: System) -> bool:
+    return system.is_directory("/run/systemd/system")
+
+
+def read_units(system: System, names: Sequence[str]) -> dict[str, Have]:
+    """One call for all. A host without systemd has none of them."""
+    if not names or not manager_runs(system):
+        return dict.fromkeys(names, NOTHING)
+    result = system.run(["systemctl", "show", "--property=" + ",".join(PROPERTIES), "--", *names])
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in result.out.strip().split("\n\n")
+    ]
+    if result.rc != 0 or len(blocks) != len(names):
+        raise StateError(
+            f"systemctl show gave no answer for {', '.join(names)}: {result.err.strip()}; "
+            "look at `systemctl status`"
+        )
+    return {
+        name: Have(
+            loaded=block.get("LoadState") in ("loaded", "masked"),
+            active=block.get("ActiveState") in ("active", "reloading"),
+            enabled=block.get("UnitFileState", "").startswith("enabled"),
+            stale=block.get("NeedDaemonReload") == "yes",
+            failed=block.get("ActiveState") == "failed" or block.get("SubState") == "auto-restart",
+        )
+        for name, block in zip(names, blocks)
+    }
+
+
+def actions(want: Unit, have: Have, restart: str, reload: str) -> list[Change]:
+    """`restart` and `reload` say why the inputs call for it, or are empty."""
+    found: list[Change] = []
+    if want.enabled is not None and want.enabled != have.enabled:
+        found.append(Change("unit", want.name, "enable" if want.enabled else "disable"))
+    if want.running is False and have.active:
+        found.append(Change("unit", want.name, "stop"))
+    elif want.running and not have.active:
+        found.append(Change("unit", want.name, "start"))
+    elif want.running and restart:
+        found.append(Change("unit", want.name, "restart", restart))
+    elif want.running and reload:
+        found.append(Change("unit", want.name, "reload", reload))
+    return found
+
+
+def perform(system: System, change: Change, block: bool) -> None:
+    """One of the actions above. `block` is false at boot, where waiting for a job could wait for ourselves."""
+    argv = ["systemctl"]
+    if change.action in ("start", "stop", "restart", "reload"):
+        if not block:
+            argv.append("--no-block")
+        if change.action in ("start", "restart"):
+            system.run(["systemctl", "reset-failed", change.name])
+    result = system.run([*argv, change.action, change.name])
+    if result.rc != 0:
+        raise StateError(failure(system, change.name, f"did not {change.action}: {result.err.strip()}"))
+
+
+def settle(system: System, names: Sequence[str], seconds: float = 1.0) -> None:
+    """A simple service dies after systemctl has said yes: look again."""
+    if not names:
+        return
+    deadline = time.monotonic() + seconds
+    while True:
+        for name, have in read_units(system, names).items():
+            if have.failed:
+                raise StateError(failure(system, name, "did not stay up"))
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.25)
+    down = [name for name, have in read_units(system, names).items() if not have.active]
+    if down:
+        raise StateError(failure(system, down[0], "is not active after its start"))
+
+
+def failure(system: System, name: str, what: str) -> str:
+    journal = system.run(
+        ["journalctl", "--no-pager", "-q", "-n", "15", "-o", "cat", "-u", name], timeout=15
+    ).out
+    lines = "\n".join(f"    {line}" for line in journal.strip().splitlines())
+    return (
+        f"unit {name} {what}\n  its last journal lines:\n{lines or '    (none)'}\n"
+        f"  next: `systemctl status {name}` on the host; after mending, run the same play again"
+    )
+
+
+def remove_wants(system: System, name: str) -> None:
+    """`systemctl disable` refuses a unit whose file is gone; its links stay behind."""
+    directory = system.at(UNIT_DIRECTORY)
+    if not os.path.isdir(directory):
+        return
+    for entry in sorted(os.listdir(directory)):
+        if entry.endswith((".wants", ".requires")):
+            path = f"{UNIT_DIRECTORY}/{entry}/{name}"
+            if os.path.islink(system.at(path)):
+                system.unlink(path)
+
+
+def reload_manager(system: System) -> None:
+    system.must(["systemctl", "daemon-reload"], "look at `systemctl status`")
+
+
+def mask_paths(names: Iterable[str]) -> dict[str, str]:
+    """A mask is a link; made as one it needs neither the unit nor a running manager, so it can come before the
+    package does."""
+    return {f"{UNIT_DIRECTORY}/{name}": "/dev/null" for name in names}
