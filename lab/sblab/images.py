@@ -52,6 +52,10 @@ QUIET = (
     "e2scrub_reap.service",
     "systemd-networkd-wait-online.service",
     "systemd-timesyncd.service",
+    "systemd-logind.service",
+    "systemd-binfmt.service",
+    "console-getty.service",
+    "getty@tty1.service",
 )
 
 
@@ -102,14 +106,15 @@ def _build(suite: str) -> None:
 
 def _unpack(suite: str) -> None:
     directory, ready = root(suite), IMAGES / f"{suite}.ready"
-    if ready.is_file() and ready.read_text() == digest(suite):
+    wanted = digest(suite) + hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if ready.is_file() and ready.read_text() == wanted:
         return
     ready.unlink(missing_ok=True)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     run(["tar", "-xf", tarball(suite), "-C", directory, "--numeric-owner", "--xattrs"])
     _normalise(directory)
-    ready.write_text(digest(suite))
+    ready.write_text(wanted)
 
 
 def _normalise(directory: Path) -> None:
@@ -136,6 +141,9 @@ def _normalise(directory: Path) -> None:
     )
     run(["systemctl", f"--root={directory}", "-q", "enable", "systemd-networkd.service", "ssh.service"])
     run(["systemctl", f"--root={directory}", "-q", "mask", *QUIET])
+    for name in ("etc/.updated", "var/.updated"):
+        # Younger than /usr: no host rebuilds its caches at its first start.
+        (directory / name).touch()
 
 
 def bases(suites: list[str]) -> None:
@@ -168,7 +176,9 @@ def overlay(lower: str, upper: Path, work: Path, target: Path) -> None:
 def layer(name: str, suite: str, packages: tuple[str, ...], mirror: Path) -> Path:
     """A directory to lay over the suite's root: the packages of an `extra`, installed from the mirror."""
     directory, ready = IMAGES / f"{name}.layer", IMAGES / f"{name}.ready"
-    wanted = json.dumps([digest(suite), packages, (mirror / "manifest.json").read_text()])
+    wanted = json.dumps(
+        [(IMAGES / f"{suite}.ready").read_text(), packages, (mirror / "manifest.json").read_text()]
+    )
     wanted = hashlib.sha256(wanted.encode()).hexdigest()
     if ready.is_file() and ready.read_text() == wanted:
         return directory

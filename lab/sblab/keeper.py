@@ -123,7 +123,7 @@ def inside(host: Host, argv: list[str]) -> list[str]:
         "--pid",
         "--cgroup",
         "--root",
-        "--wd=/root",
+        "--wdns=/root",
         "env",
         "-i",
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

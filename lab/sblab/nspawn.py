@@ -22,7 +22,7 @@ def disk(host: Host) -> Path:
 
 
 def command(host: Host) -> list[str]:
-    """Without the first line, /sys/class/net would be the machine's; without the second, sysctls read-only."""
+    """Without nsenter /sys/class/net would be the machine's; without the variable sysctls are read-only."""
     namespace = NETNS / host.namespace
     argv = [
         "nsenter",
