@@ -59,11 +59,6 @@ options:
       group:
         description: Group; the owner's name if not given.
         type: str
-  installed:
-    description: What was brought for this owner since the last call, by kind (C(packages), C(users), C(groups));
-      it becomes C(orphaned) when no owner wants it any more.
-    type: dict
-    default: {}
   purge:
     description: With O(state=absent), also remove what programs wrote into directories that sideband made below its
       own roots.
@@ -153,7 +148,6 @@ SPEC = {
     "state": {"type": "str", "choices": ["present", "absent", "reverted", "confirmed"], "default": "present"},
     "fragment": {"type": "dict", "default": {}},
     "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET, "no_log": False},
-    "installed": {"type": "dict", "default": {}},
     "purge": {"type": "bool", "default": False},
 }
 
@@ -163,8 +157,7 @@ def main() -> None:
     given = module.params
     try:
         answer = run.perform(
-            System(), given["state"], given["owner"], given["fragment"], given["secrets"], given["installed"],
-            given["purge"], module.check_mode)
+            System(), given["state"], given["owner"], given["fragment"], given["secrets"], given["purge"], module.check_mode)
     except StateError as problem:
         module.fail_json(msg=str(problem))
     if answer["news"]:

@@ -147,10 +147,14 @@ class Engine:
             wanted["packages"] |= set(theirs.packages)
             wanted["groups"] |= set(theirs.groups)
             wanted["users"] |= {user["name"] for user in theirs.users}
+        brought = self.record.installed
         plan.orphaned = {
-            kind: [name for name in self.record.installed.get(kind, []) if name not in wanted[kind]]
-            for kind in ("packages", "users", "groups")
+            kind: [name for name in brought.get(kind, []) if name not in wanted[kind]]
+            for kind in ("users", "groups")
         }
+        # Named packages decide; what came along as a dependency goes when nothing needs it any more.
+        unwanted = [name for name in self.record.named if name not in wanted["packages"]]
+        plan.orphaned["packages"] = packages.removable(system, unwanted, brought.get("packages", []))
         for kind, names in plan.orphaned.items():
             plan.changes += [Change(kind[:-1], name, "remove") for name in names]
 
@@ -470,26 +474,34 @@ class Engine:
         record.save(self.system, kept)
         sweep_archives(self.system)
 
-    # packages that the role brought
+    # packages, users and groups that the role brings
 
-    def note_installed(self, brought: dict[str, list[str]]) -> None:
-        for kind, names in brought.items():
-            known = self.record.installed.setdefault(kind, [])
-            known += [name for name in names if name not in known]
+    def await_missing(self, plan: Plan) -> None:
+        """Kept over an interrupted run: what came since the first look came for us."""
+        if not self.record.awaited:
+            self.record.awaited = packages.census(self.system, plan.want.users, plan.want.groups)
+            record.save(self.system, self.record)
 
-    def note_removed(self, plan: Plan) -> None:
-        """Orphans that are really gone leave the ledger."""
+    def note_arrivals(self, plan: Plan) -> None:
+        kept = self.record
+        if kept.awaited:
+            came = packages.arrivals(self.system, kept.awaited, plan.want.users, plan.want.groups)
+            for kind, names in came.items():
+                kept.installed[kind] = sorted({*kept.installed.get(kind, []), *names})
+            kept.named = sorted({*kept.named, *(set(came["packages"]) & set(plan.want.packages))})
+            kept.awaited = {}
+
+    def note_departures(self) -> None:
+        """What is really gone leaves the ledger."""
+        kept, system = self.record, self.system
+        known = kept.installed.get("packages", [])
         there = {
-            "packages": lambda names: set(names) - set(packages.missing_packages(self.system, names)),
-            "groups": lambda names: set(names) - set(packages.missing_groups(self.system, names)),
-            "users": lambda names: {name for name in names if self.system.uid(name) is not None},
+            "packages": packages.installed(system, known) if known else [],
+            "users": [name for name in kept.installed.get("users", []) if system.uid(name) is not None],
+            "groups": [name for name in kept.installed.get("groups", []) if system.gid(name) is not None],
         }
-        for kind, names in plan.orphaned.items():
-            left = there[kind](names)
-            plan.orphaned[kind] = [name for name in names if name in left]
-            self.record.installed[kind] = [
-                name for name in self.record.installed.get(kind, []) if name not in names or name in left
-            ]
+        kept.installed = {kind: names for kind, names in there.items() if names}
+        kept.named = [name for name in kept.named if name in there["packages"]]
 
 
 def sweep_archives(system: System) -> None:

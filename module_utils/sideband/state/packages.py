@@ -8,19 +8,45 @@ from typing import Any
 from .system import System
 
 
-def missing_packages(system: System, names: Sequence[str]) -> list[str]:
-    if not names:
-        return []
+def _dpkg(system: System, names: Sequence[str]) -> list[str] | None:
+    """Which of the names (none given: of all) are installed and configured; None where dpkg is not used."""
     dpkg = system.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *names])
-    if dpkg.rc != 127:
-        # Status "ii" or a held "hi": installed and configured. dpkg-query ends with 1 when one is unknown.
-        installed = {
-            line.split()[0] for line in dpkg.out.splitlines() if line.split()[1:2] in (["ii"], ["hi"])
-        }
-        return [name for name in names if name not in installed]
-    rpm = system.run(["rpm", "-q", "--queryformat", "%{NAME}\n", *names])
-    installed = set(rpm.out.split())
-    return [name for name in names if name not in installed]
+    if dpkg.rc == 127:
+        return None
+    # "ii", or "hi" where the package is held. dpkg-query ends with 1 when a name is unknown.
+    return [line.split()[0] for line in dpkg.out.splitlines() if line.split()[1:2] in (["ii"], ["hi"])]
+
+
+def installed(system: System, names: Sequence[str] = ()) -> list[str]:
+    found = _dpkg(system, names)
+    if found is None:
+        query = ["rpm", "-q", *names] if names else ["rpm", "-qa"]
+        found = system.run([*query, "--queryformat", "%{NAME}\n"]).out.split()
+    return sorted(set(found))
+
+
+def missing_packages(system: System, names: Sequence[str]) -> list[str]:
+    there = set(installed(system, names)) if names else set()
+    return [name for name in names if name not in there]
+
+
+def removable(system: System, unwanted: Sequence[str], brought: Sequence[str]) -> list[str]:
+    """Of what came with us, what may go with `unwanted`: those, and the dependencies that nothing else needs.
+
+    A package of ours that something foreign has come to need stays.
+    """
+    there = installed(system, unwanted) if unwanted else []
+    if not there:
+        return []
+    for name in list(there):
+        if set(_simulate(system, ["purge", name])) - set(brought):
+            there.remove(name)
+    return sorted(set(_simulate(system, ["--auto-remove", "purge", *there])) & set(brought)) if there else []
+
+
+def _simulate(system: System, words: Sequence[str]) -> list[str]:
+    result = system.run(["apt-get", "-s", "-q", *words])
+    return [line.split()[1].split(":")[0] for line in result.out.splitlines() if line.startswith(("Purg ", "Remv "))]
 
 
 def missing_groups(system: System, names: Sequence[str]) -> list[str]:
@@ -35,3 +61,19 @@ def missing_users(system: System, users: Sequence[dict[str, Any]]) -> list[dict[
         if system.uid(user["name"]) is None
         or any(user["name"] not in system.members(group) for group in user["groups"])
     ]
+
+
+def census(system: System, users: Sequence[dict[str, Any]], groups: Sequence[str]) -> dict[str, list[str]]:
+    """What is there before the role brings anything, so that removal takes exactly what came."""
+    wanted_groups = {*groups, *(user["group"] for user in users)}
+    return {
+        "packages": installed(system),
+        "users": sorted(user["name"] for user in users if system.uid(user["name"]) is not None),
+        "groups": sorted(name for name in wanted_groups if system.gid(name) is not None),
+    }
+
+
+def arrivals(system: System, before: dict[str, list[str]], users: Sequence[dict[str, Any]],
+             groups: Sequence[str]) -> dict[str, list[str]]:
+    now = census(system, users, groups)
+    return {kind: sorted(set(now[kind]) - set(before[kind])) for kind in now}

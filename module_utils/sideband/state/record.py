@@ -37,6 +37,8 @@ class Record:
     tables: list[list[str]] = field(default_factory=list)  # [family, table]
     devices: list[str] = field(default_factory=list)  # shaped
     installed: dict[str, list[str]] = field(default_factory=dict)  # packages, users, groups brought for us
+    named: list[str] = field(default_factory=list)  # of those packages: the ones that a fragment names
+    awaited: dict[str, list[str]] = field(default_factory=dict)  # what was there before the role went to bring
     # What runs: hashes of the inputs at each unit's last start, and of the last loads.
     running: dict[str, Any] = field(default_factory=dict)
     armed: dict[str, Any] | None = None  # the dead man's switch

@@ -26,7 +26,6 @@ def perform(
     owner: str,
     fragment: dict[str, Any],
     secrets: list[dict[str, Any]],
-    installed: dict[str, list[str]],
     purge: bool,
     check_mode: bool,
 ) -> Answer:
@@ -45,7 +44,7 @@ def perform(
                 "fragment": fragment,
                 "secrets": secrets,
             }
-            answer = _present(engine, generation, installed, check_mode)
+            answer = _present(engine, generation, check_mode)
         elif state == "reverted":
             answer = _reverted(engine, check_mode)
         else:
@@ -81,9 +80,7 @@ def _clean_start(engine: Engine, check_mode: bool) -> list[str]:
     return ["guard: an unconfirmed change of an earlier run was reverted now"]
 
 
-def _present(
-    engine: Engine, generation: Generation, installed: dict[str, list[str]], check_mode: bool
-) -> Answer:
+def _present(engine: Engine, generation: Generation, check_mode: bool) -> Answer:
     kept = engine.record
     plan = engine.plan(generation)
     engine.prepare(plan, check_mode)
@@ -94,14 +91,15 @@ def _present(
     news = kept.news
     if check_mode:
         return _answer(engine, plan, bool(plan.changes), news=news)
-    engine.note_installed(installed)
     if plan.lacking:
+        engine.await_missing(plan)
         engine.apply_masks(plan, generation)
         return _answer(engine, plan, True, news=news)
     kept.news = ""
-    if plan.orphaned and any(plan.orphaned.values()):
-        engine.note_removed(plan)
-    if plan.changes or not same or kept.pending or news or any(installed.values()):
+    ledger = (dict(kept.installed), dict(kept.awaited))
+    engine.note_arrivals(plan)
+    engine.note_departures()
+    if plan.changes or not same or kept.pending or news or ledger != (kept.installed, kept.awaited):
         arm = None
         if plan.want.guarded and plan.changes:
 
@@ -146,7 +144,7 @@ def _absent(engine: Engine, purge: bool, check_mode: bool) -> Answer:
     for path in trees:
         shutil.rmtree(system.at(path), ignore_errors=True)
     left = [path for path in kept.originals if system.exists(path)]
-    engine.note_removed(plan)
+    engine.note_departures()
     answer = _answer(engine, plan, bool(plan.changes), left=left, generation=0)
     if any(plan.orphaned.values()):
         record.save(system, kept)
