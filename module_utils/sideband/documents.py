@@ -23,6 +23,7 @@ from typing import Any
 
 NAMESPACE = "sideband-policy"
 IDENTITY = "sideband-policy"
+FOCUS = "focus"  # a short-lived level beside the ladder: no rung of it
 
 # A rack serves the bundle from one HAProxy map value. A map line, a runtime command and an answer each
 # have to fit into one buffer of 16 KiB, as base64, with the key and a reserve of 1 KiB.
@@ -45,6 +46,11 @@ class Refused(Exception):  # noqa: N818
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+def highest(order: Sequence[str]) -> str:
+    """The level of a place that no document names."""
+    return next(level for level in order if level != FOCUS)
 
 
 # -- scope ------------------------------------------------------------------------------------------------

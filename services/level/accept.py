@@ -130,7 +130,7 @@ def intake(config: Config, signed: Sequence[Signed]) -> int:
     limits = []
     for node in config.nodes or (None,):
         found = documents.newest(signed, config.rack, node)
-        level = found.document.level if found else config.order[0]
+        level = found.document.level if found else documents.highest(config.order)
         limits.append(config.levels.get(level, 0))
     return 0 if 0 in limits else max(limits)
 

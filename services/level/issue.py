@@ -27,7 +27,6 @@ from services.level.ledger import Ledger
 from services.level.send import Outcome, Target
 
 _CONFIG = "/etc/sideband/policy/level.json"
-FOCUS = "focus"
 FOCUS_SECONDS = 30 * 60
 _SPAN = re.compile(r"(\d+)(s|m|h|d)\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -102,7 +101,7 @@ def check(
     if unknown:
         hint = f"known: {', '.join(known) or 'none'}"
         raise UsageError(f"scope: no {scope.kind[:-1]} is called {', '.join(unknown)}; {hint}")
-    if level == FOCUS:
+    if level == documents.FOCUS:
         _check_focus(config, scope, until, issued, now)
 
 
@@ -113,13 +112,14 @@ def _check_focus(
         raise UsageError("focus: needs a scope of racks or nodes; the global rate is never raised")
     if until is None or documents.seconds_of(until) - now > FOCUS_SECONDS + 1:
         raise UsageError("focus: needs an until of at most 30 minutes")
+    top = documents.highest(config.order)
     for rack, nodes in config.places().items():
         for node in nodes:
             if scope.covers(rack, node):
                 found = documents.newest(issued, rack, node)
-                level = found.document.level if found else config.order[0]
-                if level not in (config.order[0], FOCUS):
-                    raise UsageError(f"focus: {node} is at {level}; restore it to {config.order[0]} first")
+                level = found.document.level if found else top
+                if level not in (top, documents.FOCUS):
+                    raise UsageError(f"focus: {node} is at {level}; restore it to {top} first")
 
 
 def sign(text: str, key: str) -> str:
@@ -213,7 +213,7 @@ def _show(config: Config, issued: Sequence[Signed], as_json: bool) -> int:
             f"issued {document.issued}{until}"
         )
     if not force:
-        print(f"nothing issued: every node is at {config.order[0]}")
+        print(f"nothing issued: every node is at {documents.highest(config.order)}")
     return 0
 
 

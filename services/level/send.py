@@ -19,6 +19,7 @@ class Target:
     name: str  # the receiver
     rack: str
     address: str
+    port: int = 22
     nodes: tuple[str, ...] = ()
 
 
@@ -57,6 +58,7 @@ def command(target: Target, user: str, key: str, known_hosts: str) -> list[str]:
         "ServerAliveInterval": "2",
         "ServerAliveCountMax": "2",
         "LogLevel": "ERROR",
+        "Port": str(target.port),
     }
     flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     return ["ssh", "-F", "none", "-T", *flags, "-l", user, target.address, "sideband-accept"]

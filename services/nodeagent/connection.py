@@ -126,8 +126,10 @@ class Rack:
             if not piece:
                 break
             read += piece
-        if not response.isclosed():
-            self.close()  # more was to come than anybody wants
+        if len(read) >= _BODY_BYTES:
+            self.close()  # more is to come than anybody wants
+        elif not response.isclosed():
+            response.read()  # takes nothing more; it marks the connection as free for the next request
         return Answer(response.status, bytes(read), response.getheader("ETag"))
 
 

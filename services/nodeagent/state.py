@@ -108,7 +108,7 @@ class State:
             raise Refused("old", f"generation {document.generation}, {self.floor} has been obeyed")
         if self.obeyed is not None and document == self.obeyed.document:
             return False
-        if document.generation == self.floor and self.obeyed is not None:
+        if document.generation == self.generation:
             raise Refused("old", f"a second document of generation {document.generation}")
         self._store(signed)
         self.obeyed, self.floor, self.level = signed, document.generation, document.level
