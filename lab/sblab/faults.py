@@ -72,6 +72,8 @@ def heal_script(unit: str) -> str:
 def process(name: str, unit: str, up: bool, hang: bool = False) -> None:
     """Kills a unit's processes and keeps them dead, or (`hang`) stops them where they stand."""
     found, unit = lifecycle.everybody().host(name), unit_of(unit)
+    if found.system == "uml" and unit == "ssh.service":
+        raise LabError(f"{name} is driven over SSH: nothing could heal it", f"lab/lab break link {name} vec0")
     with lifecycle.locked():
         _need_lab()
         marker = wires.BROKEN / f"process-{name}-{unit}"

@@ -52,7 +52,6 @@ QUIET = (
     "e2scrub_reap.service",
     "systemd-networkd-wait-online.service",
     "systemd-timesyncd.service",
-    "systemd-logind.service",
     "systemd-binfmt.service",
     "console-getty.service",
     "getty@tty1.service",

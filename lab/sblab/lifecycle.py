@@ -146,6 +146,9 @@ def start(host: Host, topology: Topology) -> None:
 
 
 def rewire(host: Host) -> None:
+    """What a cold start means outside the host: fresh links, and no process fault survives (they are in /run)."""
+    for path in wires.BROKEN.glob(f"process-{host.name}-*"):
+        path.unlink()
     if host.system == "nspawn":
         wires.connect(host)
 
@@ -183,7 +186,7 @@ def status() -> dict[str, Any]:
     hosts = {}
     for host in everybody().hosts.values():
         living = keeper.alive(host)
-        word = "answers" if living and keeper.answers(host) else "starting" if living else "off"
+        word = "answers" if living and keeper.answers(host) else "silent" if living else "off"
         broken = [link.device for link in host.links if wires.marker(link).exists()]
         processes = sorted(p.name.split("-", 2)[2] for p in wires.BROKEN.glob(f"process-{host.name}-*"))
         hosts[host.name] = {

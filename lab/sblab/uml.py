@@ -33,6 +33,15 @@ MODULES = (
     "cls_u32",
 )
 SIZE = "1536M"
+# Processes start slowly there, and nobody needs these on a switch.
+IDLE = (
+    "systemd-logind.service",
+    "modprobe@configfs.service",
+    "modprobe@efi_pstore.service",
+    "modprobe@fuse.service",
+    "sys-fs-fuse-connections.mount",
+    "sys-kernel-config.mount",
+)
 _WIRES_UNIT = """[Unit]
 Description=The lab's management address, and the switch's ports up
 DefaultDependencies=no
@@ -130,7 +139,7 @@ def _write(host: Host, topology: Topology, where: Path) -> None:
         ]
     )
     run(["systemctl", f"--root={where}", "-q", "enable", "lab-wires.service"])
-    run(["systemctl", f"--root={where}", "-q", "mask", "systemd-networkd.service"])
+    run(["systemctl", f"--root={where}", "-q", "mask", "systemd-networkd.service", *IDLE])
     modules = kernel()
     shutil.copytree(modules, where / "lib/modules" / modules.name, dirs_exist_ok=True, symlinks=True)
     run(["chroot", where, "depmod", modules.name])
@@ -143,6 +152,7 @@ def build(host: Host, topology: Topology) -> None:
         (IMAGES / f"{host.extra}.ready").read_text(),
         kernel().name,
         MODULES,
+        IDLE,
         SIZE,
         _WIRES_UNIT,
         wires_script(host, topology),
