@@ -74,7 +74,8 @@ def _host(site: Site, host: Host) -> Record:
         "interfaces": {name: _interface(site, part) for name, part in host.interfaces.items()},
         "ruleset": ruleset.text,
         "counters": [
-            {"name": c.name, "device": c.device, "plane": c.plane, "reason": c.reason} for c in ruleset.counters
+            {"name": c.name, "device": c.device, "plane": c.plane, "reason": c.reason}
+            for c in ruleset.counters
         ],
         "shapes": [shape_record(shape) for shape in compile_shapes(site, host)],
         "serves": _serves(site, host),
@@ -137,12 +138,16 @@ def _reaches(site: Site, host: Host) -> Record:
             {
                 **_end(server, flow.plane),
                 "port": flow.port,
-                "authority": authority(server.interfaces[flow.plane].ipv4, flow.port)
-                if server.interfaces[flow.plane].ipv4
-                else authority(server.interfaces[flow.plane].ipv6, flow.port),
-                "authority6": authority(server.interfaces[flow.plane].ipv6, flow.port)
-                if server.interfaces[flow.plane].ipv6
-                else "",
+                "authority": (
+                    authority(server.interfaces[flow.plane].ipv4, flow.port)
+                    if server.interfaces[flow.plane].ipv4
+                    else authority(server.interfaces[flow.plane].ipv6, flow.port)
+                ),
+                "authority6": (
+                    authority(server.interfaces[flow.plane].ipv6, flow.port)
+                    if server.interfaces[flow.plane].ipv6
+                    else ""
+                ),
             }
             for server in servers
         ]

@@ -42,7 +42,7 @@ def as_read(value: Any) -> str:
     return ""
 
 
-class _Unusable(Exception):
+class _UnusableError(Exception):
     def __init__(self, path: str, problem: str, hint: str, value: str = "") -> None:
         super().__init__(problem)
         self.path, self.problem, self.hint, self.value = path, problem, hint, value
@@ -56,31 +56,52 @@ def _is_vaulted(value: object) -> bool:
     return isinstance(value, str) and value.startswith("$ANSIBLE_VAULT")
 
 
+def label(item: Any, number: int) -> str:
+    """How an item of a list goes in a path: by its name where it has one."""
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return str(name) if isinstance(name, str) else str(number)
+
+
 def plain(value: Any, path: str, spelling: Spelling = as_read, above: tuple[int, ...] = ()) -> Any:
     """Builtins only, the same content. Raises on what a contract cannot hold: a vaulted value, a structure
     that contains itself, a key that is no text, a number that YAML reads as octal."""
     if _is_vaulted(value):
-        raise _Unusable(path, "is a vaulted value", "the contract holds no secrets; keep them out of its nouns")
+        raise _UnusableError(
+            path, "is a vaulted value", "the contract holds no secrets; keep them out of its nouns"
+        )
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
         text = spelling(value)
         if re.fullmatch(r"[-+]?0[0-9_]+", text):
-            raise _Unusable(path, "reads as an octal number", f"write it without the leading zero, or {int(value)} if that is meant", f"{text}, which is {int(value)}")
+            raise _UnusableError(
+                path,
+                "reads as an octal number",
+                f"write it without the leading zero, or {int(value)} if that is meant",
+                f"{text}, which is {int(value)}",
+            )
         return int(value)
     for kind in (str, float):
         if isinstance(value, kind):
             return kind(value)
     if id(value) in above:
-        raise _Unusable(path, "contains itself", ALIAS_HINT)
+        raise _UnusableError(path, "contains itself", ALIAS_HINT)
     inside = (*above, id(value))
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise _Unusable(path, "has a key that is no text", "put it in quotes; YAML reads on, off, yes, no and numbers as such", got(key))
+                raise _UnusableError(
+                    path,
+                    "has a key that is no text",
+                    "put it in quotes; YAML reads on, off, yes, no and numbers as such",
+                    got(key),
+                )
         return {str(key): plain(value[key], f"{path}.{key}", spelling, inside) for key in list(value)}
     if isinstance(value, (list, tuple)):
-        return [plain(item, f"{path}[{number}]", spelling, inside) for number, item in enumerate(value)]
+        return [
+            plain(item, f"{path}[{label(item, number)}]", spelling, inside)
+            for number, item in enumerate(value)
+        ]
     return str(value)
 
 
@@ -129,7 +150,7 @@ class _Reader:
     def _plain(self, variables: Mapping[str, Any], name: str, host: str) -> tuple[bool, Any]:
         try:
             return True, plain(variables[name], name, self.spelling)
-        except _Unusable as unusable:
+        except _UnusableError as unusable:
             error = Error(host, unusable.path, unusable.problem, unusable.value, unusable.hint)
         except RecursionError:
             error = Error(host, name, "contains itself", hint=ALIAS_HINT)

@@ -208,7 +208,9 @@ class Site:
 def sort_addresses(addresses: Iterable[str]) -> list[str]:
     """Unique, in numeric order, so that what is printed from them never changes by chance."""
     unique = {address for address in addresses if address}
-    return sorted(unique, key=lambda text: (ipaddress.ip_address(text).version, int(ipaddress.ip_address(text))))
+    return sorted(
+        unique, key=lambda text: (ipaddress.ip_address(text).version, int(ipaddress.ip_address(text)))
+    )
 
 
 def canonical_address(text: object) -> str:
@@ -289,7 +291,7 @@ def parse_interfaces(
     planes: Mapping[str, Plane],
     zones: Iterable[Zone],
 ) -> dict[str, Interface]:
-    """A host's interfaces, in the order of the planes; the first zone that gives it a plane names the device."""
+    """A host's interfaces, in the order of the planes; the first zone that gives a plane names the device."""
     groups = {f"sideband_{word}" for word in words}
     devices: dict[str, str] = {}
     for zone in zones:
@@ -318,7 +320,7 @@ def parse_interfaces(
 
 
 def parse_site(nouns: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]]) -> Site:
-    """A contract whose shape and meaning were found right. `hosts` gives words, address and host variables."""
+    """A contract whose shape and meaning were found right. `hosts`: words, address and host variables."""
     planes = parse_planes(nouns["planes"])
     zones = tuple(Zone(zone["group"], zone["plane"], zone["device"]) for zone in nouns["zones"])
     parsed = {}

@@ -158,7 +158,9 @@ class _Guarded:
                 if callers:
                     lines.append(f"{word} daddr {_set(callers)} tcp sport {flow.port} {mark}")
                 if flow.source == CLIENTS and self.host.is_in(flow.target):
-                    lines.append(f"{word} saddr {self.interface.address(family)} tcp sport {flow.port} {mark}")
+                    lines.append(
+                        f"{word} saddr {self.interface.address(family)} tcp sport {flow.port} {mark}"
+                    )
         return lines
 
 

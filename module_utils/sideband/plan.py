@@ -18,7 +18,9 @@ def _human(count: int) -> str:
 
 
 def _size(node: NodeSize) -> str:
-    return f"{node.cpus} CPUs, {node.disks} disks, {node.interfaces} interfaces, {node.filesystems} file systems"
+    return (
+        f"{node.cpus} CPUs, {node.disks} disks, {node.interfaces} interfaces, {node.filesystems} file systems"
+    )
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
@@ -32,8 +34,10 @@ def plan_lines(model: Mapping[str, Any]) -> list[str]:
     hosts, ladder, racks = model["hosts"], model["ladder"], model["racks"]
     nodes = sum(len(rack["nodes"]) for rack in racks.values())
     lines = [
-        f"The contract of {model['site']} holds: {len(hosts)} hosts, {len(racks)} racks, {nodes} nodes, "
-        f"{len(model['flows'])} flows, {len(model['tenants'])} tenants.",
+        (
+            f"The contract of {model['site']} holds: {len(hosts)} hosts, {len(racks)} racks, {nodes} nodes,"
+            f" {len(model['flows'])} flows, {len(model['tenants'])} tenants."
+        ),
         "",
         "What a node sends on its telemetry interface, in bytes a second:",
     ]
@@ -59,7 +63,10 @@ def plan_lines(model: Mapping[str, Any]) -> list[str]:
     lines += _table(rows)
     lines += [
         f"  small: {_size(SMALL_NODE)}; large: {_size(ROOMY_NODE)}.",
-        f"  {WIRE_BYTES_PER_SAMPLE} bytes a sample, measured with vmagent over mutual TLS at small batches;",
+        (
+            f"  {WIRE_BYTES_PER_SAMPLE} bytes a sample, measured with vmagent over mutual TLS at small"
+            " batches;"
+        ),
         f"  every level includes the {len(always['metrics'])} series that are always sent.",
     ]
     return lines

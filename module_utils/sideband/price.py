@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-
 WIRE_BYTES_PER_SAMPLE = 229
 # Batches are not even: a limit over one second must admit a whole period's batch that came late.
 INTAKE_HEADROOM = 2.0

@@ -16,7 +16,7 @@ import jsonschema
 import yaml
 
 from .errors import Error, got, nearest
-from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS, Inventory
+from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS, Inventory, label
 from .model import CLIENTS, WORDS
 from .units import DSCP, duration_seconds, rate_bits, size_bytes
 
@@ -42,7 +42,12 @@ def _parses(parse: Callable[[str], object]) -> Callable[[str], object]:
 def _unicast(version: int) -> Callable[[str], object]:
     def parse(text: str) -> object:
         address = ipaddress.ip_address(text)
-        if address.version != version or address.is_multicast or address.is_loopback or address.is_unspecified:
+        if (
+            address.version != version
+            or address.is_multicast
+            or address.is_loopback
+            or address.is_unspecified
+        ):
             raise ValueError(text)
         if address.is_link_local or "%" in text:
             raise ValueError(text)
@@ -59,7 +64,16 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "must be a lower-case name",
         "letters, digits, - and _, beginning with a letter",
     ),
-    "host": (_matches(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "must be a host's name", "as the inventory spells it"),
+    "rack": (
+        _matches(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"),
+        "must be a rack's name, as text",
+        "letters, digits, dots, hyphens and underscores; in quotes where they are all digits",
+    ),
+    "host": (
+        _matches(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"),
+        "must be a host's name",
+        "as the inventory spells it",
+    ),
     "group": (lambda text: text in GROUPS, "is no group of the house", "a group is sideband_<word>"),
     "group_or_clients": (
         lambda text: text in GROUPS or text == CLIENTS,
@@ -71,7 +85,11 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "is no interface name that Linux takes",
         "at most 15 letters, digits, dots, hyphens and underscores",
     ),
-    "duration": (_parses(duration_seconds), "must be a duration with its unit", "for example 30s, 5m, 12h or 7d"),
+    "duration": (
+        _parses(duration_seconds),
+        "must be a duration with its unit",
+        "for example 30s, 5m, 12h or 7d",
+    ),
     "rate": (_parses(rate_bits), "must be a rate with its unit", "for example 500kbit, 20Mbit or 1Gbit"),
     "size": (_parses(size_bytes), "must be a size with its unit", "for example 512MiB, 2GiB or 1TiB"),
     "dscp": (lambda text: text in DSCP, "is no DSCP", "by name: cs0 to cs7, af11 to af43, ef"),
@@ -80,14 +98,26 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "must be a subnet in CIDR form",
         "its first address and its length, for example 10.21.0.0/24",
     ),
-    "ipv4": (_unicast(4), "must be an IPv4 address", "four numbers, for example 10.21.0.11"),
-    "ipv6": (_unicast(6), "must be an IPv6 address", 'in quotes and without brackets, for example "fd00:21::11"'),
+    "ipv4": (
+        _unicast(4),
+        "must be a host's IPv4 address",
+        "four numbers, for example 10.21.0.11; no loopback, link-local or multicast one",
+    ),
+    "ipv6": (
+        _unicast(6),
+        "must be a host's IPv6 address",
+        'in quotes, without brackets, for example "fd00:21::11"; no loopback, link-local or multicast one',
+    ),
     "mac": (
         _matches(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}"),
         "must be a MAC address in text",
         'six pairs in quotes, "52:54:00:12:34:56"; without quotes YAML reads all digits as one number',
     ),
-    "metric": (_matches(METRIC + r"\*?"), "is no metric name", "a name, or its beginning and one * at the end"),
+    "metric": (
+        _matches(METRIC + r"\*?"),
+        "is no metric name",
+        "a name, or its beginning and one * at the end",
+    ),
     "metric_name": (_matches(METRIC), "is no metric name", "a whole name, without *"),
 }
 TYPES = {
@@ -96,14 +126,14 @@ TYPES = {
 }  # fmt: skip
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def schema(noun: str, directory: Path = SCHEMAS) -> Mapping[str, Any]:
     """The schema of `sideband_<noun>`."""
     loaded: Mapping[str, Any] = yaml.safe_load((directory / f"{noun}.yml").read_text(encoding="utf-8"))
     return loaded
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _validator(noun: str) -> jsonschema.Draft202012Validator:
     checker = jsonschema.FormatChecker(formats=())
     for name, (check, _, _) in FORMATS.items():
@@ -117,9 +147,7 @@ def path_of(variable: str, steps: list[str | int], value: Any) -> str:
     text = variable
     for step in steps:
         if isinstance(step, int):
-            item = value[step]
-            label = item.get("name") if isinstance(item, Mapping) else None
-            text += f"[{label if isinstance(label, str) else step}]"
+            text += f"[{label(value[step], step)}]"
         else:
             text += f".{step}"
         value = value[step]
@@ -129,7 +157,9 @@ def path_of(variable: str, steps: list[str | int], value: Any) -> str:
 def check_noun(noun: str, value: Any, host: str) -> list[Error]:
     """Every fault in the shape of one noun's value, in the order of the document."""
     variable = PREFIX + noun
-    found = sorted(_validator(noun).iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message))
+    found = sorted(
+        _validator(noun).iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message)
+    )
     errors: list[Error] = []
     for fault in found:
         path = path_of(variable, list(fault.absolute_path), value)
@@ -140,7 +170,9 @@ def check_noun(noun: str, value: Any, host: str) -> list[Error]:
 def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[str, str, str, str]]:
     """(path, problem, value, hint) of what one fault of the schema comes to."""
     where: Mapping[str, Any] = fault.schema if isinstance(fault.schema, Mapping) else {}
-    kind, want, value = fault.validator, fault.validator_value, fault.instance
+    kind: Any = fault.validator
+    want: Any = fault.validator_value
+    value: Any = fault.instance
     problem, hint = where.get("x-problem", ""), where.get("x-hint", "")
     if where.get("format") in FORMATS:
         _, problem, hint = FORMATS[where["format"]]
@@ -153,17 +185,32 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     elif kind == "required":
         missing = next(name for name in want if name not in value and repr(name) in fault.message)
         part = where.get("properties", {}).get(missing, {})
-        yield f"{path}.{missing}", "is missing", "", _first_sentence(part.get("description", "")) or f"add {missing}"
+        yield (
+            f"{path}.{missing}",
+            "is missing",
+            "",
+            _first_sentence(part.get("description", "")) or f"add {missing}",
+        )
     elif kind == "type":
         if want in ("object", "array") or not problem:
             problem = f"must be {TYPES.get(str(want), str(want))}"
         yield path, problem, got(value), hint
     elif kind == "enum":
-        yield path, f"must be one of {', '.join(map(str, want))}", got(value), nearest(value, want, "")
+        yield (
+            path,
+            f"must be one of {', '.join(map(str, want))}",
+            got(value),
+            nearest(value, want, "") or hint or "spelt exactly so",
+        )
     elif kind in ("minimum", "maximum"):
         yield path, f"must be {where['minimum']} to {where['maximum']}", got(value), hint
     elif kind in ("minItems", "minProperties"):
-        yield path, "must not be empty" if want == 1 else f"must have at least {want} entries", got(value), hint
+        yield (
+            path,
+            "must not be empty" if want == 1 else f"must have at least {want} entries",
+            got(value),
+            hint,
+        )
     elif kind == "maxItems":
         yield path, f"must have at most {want} entries", got(value), hint
     elif kind == "uniqueItems":

@@ -1,0 +1,91 @@
+"""Rules about names: of variables, of groups, and of one value for a site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from .errors import Error, nearest
+from .facts import Facts, rule
+from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS
+from .model import WORDS
+
+# Set by our own plays while they run: results, not settings.
+RESULTS = frozenset(PREFIX + name for name in ("model", "self", "identity", "policy_allowed_signers"))
+# Names that were, and what they are called now.
+RENAMED: Mapping[str, str] = {}
+
+
+@rule()
+def names(facts: Facts) -> Iterator[Error]:
+    """A misspelt variable is silently ignored by Ansible; not by us."""
+    nouns = {PREFIX + noun for noun in (*SITE_NOUNS, *HOST_NOUNS)}
+    known = nouns | facts.known | RESULTS
+    said: set[str] = set()
+    for host, variables in facts.inventory.names.items():
+        for name in variables:
+            if name in known or name in said:
+                continue
+            problem, hint = _name_fault(name, sorted(nouns | facts.known))
+            if problem:
+                everywhere = all(name in others for others in facts.inventory.names.values())
+                if everywhere:
+                    said.add(name)
+                yield Error(SITE if everywhere else host, name, problem, hint=hint)
+
+
+def _name_fault(name: str, known: list[str]) -> tuple[str, str]:
+    if name in RENAMED:
+        return "is not called so any more", f"it is {RENAMED[name]} now"
+    bare = [word[len(PREFIX) :] for word in known]
+    if name.startswith(PREFIX):
+        return "unknown variable", _nearest_name(name[len(PREFIX) :], bare) or "no role reads it; remove it"
+    stem = re.split(r"[_-]", name, maxsplit=1)[0]
+    if distance(stem.lower(), "sideband") <= 2 and len(name) > len(stem):
+        wanted = name[len(stem) + 1 :].lower().replace("-", "_")
+        close = _nearest_name(wanted, bare) or f"ours begin with {PREFIX!r}"
+        return "looks like a variable of ours, and is none", close
+    return "", ""
+
+
+def _nearest_name(word: str, bare: list[str]) -> str:
+    """The prefix is left out of the comparison: it would make any two names look alike."""
+    return nearest(word, bare, "").replace("did you mean '", f"did you mean '{PREFIX}")
+
+
+def distance(one: str, two: str) -> int:
+    """How many letters to add, take, change or swap with the next (two swaps away is another word)."""
+    rows = [list(range(len(two) + 1))]
+    for i, left in enumerate(one, 1):
+        row = [i]
+        for j, right in enumerate(two, 1):
+            cost = min(rows[i - 1][j] + 1, row[j - 1] + 1, rows[i - 1][j - 1] + (left != right))
+            if i > 1 and j > 1 and left == two[j - 2] and one[i - 2] == right:
+                cost = min(cost, rows[i - 2][j - 2] + 1)
+            row.append(cost)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+@rule()
+def one_value(facts: Facts) -> Iterator[Error]:
+    for host, noun in facts.inventory.differing:
+        yield Error(
+            host,
+            PREFIX + noun,
+            "differs from the other hosts' value",
+            hint=f"a noun has one value for the whole site; keep it in group_vars/all/{noun}.yml",
+        )
+
+
+@rule()
+def some_hosts(facts: Facts) -> Iterator[Error]:
+    if not facts.inventory.hosts:
+        yield Error(
+            SITE, "groups.sideband", "has no hosts", hint="put the site's hosts into sideband_<word> groups"
+        )
+    for group in sorted(facts.inventory.groups):
+        word = group[len(PREFIX) :]
+        if group.startswith(PREFIX) and word not in WORDS and not word.startswith("ring_"):
+            hint = nearest(group, [PREFIX + known for known in WORDS], "groups of the house: ")
+            yield Error(SITE, f"groups.{group}", "is no group of the house", hint=hint)
