@@ -60,6 +60,7 @@ class CallbackModule(CallbackBase):
             self._display.display(
                 f"[{minutes(now - self._start)}] {self._play}: {now - self._play_start:.1f} s", color="blue"
             )
+        self._play = ""
 
     def _note(self, kind: str, result: Any) -> None:
         self._bad[result.host.get_name()] = (kind, result.task.get_name().strip(), reason(result.result))

@@ -44,6 +44,8 @@ def test_every_play_gets_one_line_with_its_time(callback: CallbackModule) -> Non
     callback.v2_playbook_on_play_start(named("Identities"))
     callback.v2_playbook_on_stats(stats())
     assert callback._display.lines == ["[0:04] Mirror: 3.5 s", "[1:05] Identities: 60.5 s"]
+    callback.v2_playbook_on_stats(stats())  # several playbooks in one command: each ends with its own
+    assert len(callback._display.lines) == 2
 
 
 def test_case_13_failures_and_absences_name_host_task_reason_and_next_step(callback: CallbackModule) -> None:
