@@ -21,6 +21,11 @@ BASE = "/var/lib/sideband"
 GENERATIONS = f"{BASE}/generations"
 LOCK_SECONDS = 120
 
+
+class Busy(StateError):
+    """Another run holds the lock."""
+
+
 Generation = dict[str, Any]  # {"number", "fragment", "secrets"}
 EMPTY: Generation = {"number": 0, "fragment": {}, "secrets": []}
 
@@ -123,7 +128,7 @@ def locked(system: System, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise StateError(
+                    raise Busy(
                         f"another run of host_state has held {GENERATIONS}/lock for {seconds:.0f} s; "
                         f"see who: `fuser {GENERATIONS}/lock`"
                     ) from None

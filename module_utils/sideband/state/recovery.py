@@ -1,4 +1,7 @@
-"""The program that runs on the host by itself: `state.pyz guard OWNER`, `state.pyz load OWNER`."""
+"""The program that runs on the host by itself: `state.pyz guard|boot|load OWNER`.
+
+`boot` is `load` that does not wait for a run in progress: that run starts the boot's own unit and waits for it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def patiently_locked(system: System, seconds: float) -> Iterator[None]:
     try:
         held = record.locked(system, seconds)
         held.__enter__()
-    except StateError:
+    except record.Busy:
         yield
         return
     try:
@@ -42,13 +45,13 @@ def fire(system: System, owner: str) -> None:
         )
 
 
-def load(system: System, owner: str) -> list[str]:
+def load(system: System, owner: str, wait_seconds: float = record.LOCK_SECONDS) -> list[str]:
     """Rules and shapes as the generation in force has them, on the devices that exist now."""
-    with record.locked(system):
+    done: list[str] = []
+    with record.locked(system, wait_seconds):
         engine = Engine(system, owner)
         generation = engine.record.pending or engine.record.current
         want = parse(generation["fragment"], generation["secrets"])
-        done: list[str] = []
         if want.nftables:
             change = netfilter.plan(system, want.nftables, engine.record.running.get("nftables") or {})
             if change:
@@ -60,21 +63,25 @@ def load(system: System, owner: str) -> list[str]:
             if change:
                 shaping.load(system, tree)
                 done.append(change.line())
-        return done
+    return done
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("guard", "load"):
-        print("usage: state.pyz guard|load OWNER", file=sys.stderr)
+    if len(arguments) != 2 or arguments[0] not in ("guard", "boot", "load"):
+        print("usage: state.pyz guard|boot|load OWNER", file=sys.stderr)
         return 2
+    verb, owner = arguments
     system = System()
     try:
-        if arguments[0] == "guard":
-            fire(system, arguments[1])
+        if verb == "guard":
+            fire(system, owner)
         else:
-            for line in load(system, arguments[1]):
+            for line in load(system, owner, 0 if verb == "boot" else record.LOCK_SECONDS):
                 print(line)
     except StateError as problem:
+        if verb == "boot" and isinstance(problem, record.Busy):
+            print("a run of host_state is in progress; it loads them itself")
+            return 0
         print(f"sideband: {problem}", file=sys.stderr)
         return 1
     return 0

@@ -53,20 +53,24 @@ def from_model(shape: dict[str, Any]) -> Tree:
         name = str(leaf["id"])
         if name == ROOT_CLASS:
             raise StateError(f"shape {device}: class id 1 is the root's; number the leaves from 10")
-        classes[name] = Class(
-            ROOT_CLASS,
-            int(leaf["rate_bits_per_second"]),
-            int(leaf["ceil_bits_per_second"]),
-            int(leaf["quantum_bytes"]),
-            int(leaf["burst_bytes"]),
-            int(leaf["cburst_bytes"]),
-        )
+        classes[name] = _leaf(leaf)
         if leaf.get("tos") is not None and name != default:
             filters += [("ip", int(leaf["tos"]), name), ("ipv6", int(leaf["tos"]), name)]
     if default not in classes:
-        # The rest: what carries none of our marks (neighbour discovery, ping) may use what the flows leave.
-        classes[default] = Class(ROOT_CLASS, max(total // 20, 8000), total, **whole)
+        # The rest: what carries none of our marks, such as neighbour discovery.
+        classes[default] = _leaf(shape["default"])
     return Tree(device, default, tuple(sorted(classes.items())), tuple(sorted(set(filters))))
+
+
+def _leaf(rates: dict[str, Any]) -> Class:
+    return Class(
+        ROOT_CLASS,
+        int(rates["rate_bits_per_second"]),
+        int(rates["ceil_bits_per_second"]),
+        int(rates["quantum_bytes"]),
+        int(rates["burst_bytes"]),
+        int(rates["cburst_bytes"]),
+    )
 
 
 def commands(tree: Tree, replace: bool) -> str:
