@@ -23,8 +23,6 @@ from . import packets, probe_facts, probe_observer
 Record = dict[str, Any]
 DIRECTORY = "/run/sideband-probe"
 TIMEOUT = 3.0
-# The modules that a host needs which has no Ansible: probe_outside sends their text along.
-ROOMS = ("packets", "probe_facts", "probe_observer", "probe")
 
 
 def visit(phase: str, run: Record, request: Record, directory: str = DIRECTORY) -> Record:
@@ -46,6 +44,7 @@ def _open(run: Record, request: Record, directory: str) -> Record:
         "queues": probe_facts.queues(request["training"]),
         "sockets": sockets,
         "counters": probe_facts.counters(),
+        "versions": probe_facts.versions(),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import platform
 import pwd
 import socket
 import struct
@@ -32,6 +33,15 @@ def command(*words: str) -> str:
     if done.returncode:
         raise OSError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def versions() -> dict[str, str]:
+    """What judged the packets here."""
+    try:
+        nft = command("nft", "--version").split()[1].lstrip("v")
+    except (OSError, IndexError):
+        nft = "none"
+    return {"kernel": platform.release(), "nft": nft, "python": platform.python_version()}
 
 
 def counters(family: str = "netdev", table: str = "sideband") -> dict[str, int]:

@@ -38,8 +38,9 @@ def commit(directory: str) -> str:
     try:
         head = _git(directory, "rev-parse", "HEAD")
         # The reports themselves are rewritten by every proof, so they do not count as a change.
-        changed = _git(directory, "status", "--porcelain", "--untracked-files=no",
-                       "--", ":/", ":(top,exclude)reports")
+        changed = _git(
+            directory, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)reports"
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return head + ("+" if changed else "")
@@ -80,10 +81,17 @@ def write(
 ) -> str:
     """Write `<directory>/<name>.json` whole or not at all, and return its path."""
     os.makedirs(directory, exist_ok=True)
-    report = compose(name, passed, figures, checks, versions, commit(directory))
     path = os.path.join(directory, f"{name}.json")
-    put(path, json.dumps(report, indent=1, ensure_ascii=False, sort_keys=False) + "\n")
+    put(path, text(compose(name, passed, figures, checks, versions, commit(directory))))
     return path
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """JSON that a person can read and compare: a check a line."""
+    lines = [json.dumps(one, ensure_ascii=False) for one in report["checks"]]
+    body = json.dumps({**report, "checks": []}, indent=1, ensure_ascii=False)
+    checks = ' "checks": [\n  ' + ",\n  ".join(lines) + "\n ]" if lines else ' "checks": []'
+    return body.replace(' "checks": []', checks, 1) + "\n"
 
 
 def put(path: str, text: str) -> None:
@@ -103,6 +111,9 @@ def _git(directory: str, *words: str) -> str:
     # Its own safe.directory: the tree may belong to another user than the one that runs the proof.
     done = subprocess.run(
         ["git", "-c", "safe.directory=*", "-C", directory, *words],
-        check=True, capture_output=True, text=True, timeout=20,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     return done.stdout.strip()

@@ -163,9 +163,7 @@ class _Judge:
                 "reached it across segments (got the frame)",
                 f"{self._port(probe)}; {self._switch_port(probe.leaves)}",
             )
-        if not seen and not any(
-            Spot(host, device) == p.catcher and p.number in evidence.connects for p in self.plan.probes
-        ):
+        if not seen:
             return Outcome(
                 probe,
                 FAIL,

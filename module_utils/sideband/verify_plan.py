@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import packets
+from .verify_ground import Ground
 from .verify_pairs import (
-    FAMILIES,
     GUARDED,
     SSH,
     Options,
@@ -40,6 +40,7 @@ def make(model: Mapping[str, Any], options: Options) -> Plan:
     planner = _Planner(model, hosts, options)
     pairs = list_pairs(model, options)
     drafts = [draft for pair in pairs for draft in planner.pair(pair)]
+    drafts += planner.controls(drafts)
     if len(drafts) > packets.LIMIT:
         raise ValueError(
             f"verify: {len(drafts)} probes do not fit in one run (at most {packets.LIMIT}); "
@@ -50,13 +51,12 @@ def make(model: Mapping[str, Any], options: Options) -> Plan:
     )
 
 
-class _Planner:
+class _Planner(Ground):
     """Probes for one pair after another; a draft is a Probe without its number."""
 
     def __init__(self, model: Mapping[str, Any], hosts: Mapping[str, Record], options: Options) -> None:
-        self.hosts, self.options = hosts, options
-        self.sources = {family: set(model["sources"][str(family)]) for family in FAMILIES}
-        self.flow_ports = [flow["port"] for flow in model["flows"]]
+        super().__init__(model, hosts)
+        self.options = options
         self.connections: dict[str, int] = {}
 
     def pair(self, pair: Pair) -> Iterator[Record]:
@@ -151,13 +151,27 @@ class _Planner:
     def _astray(self, pair: Pair, source: Record, there: Record) -> Iterator[Record]:
         """Frames for the destination's interface, sent on a segment that it is not part of: the switches must
         keep them apart."""
-        if there["kind"] not in GUARDED:
+        if there["kind"] not in GUARDED or not self._neighbour(Spot(pair.destination, there["device"])):
             return
         for plane, here in source["interfaces"].items():
             if here["kind"] in GUARDED and segment(plane, here) != segment(pair.plane, there):
                 yield self._frame(
                     pair, "other segment", here, there, "", "syn", self.options.port, expect="nowhere"
                 )
+
+    def controls(self, drafts: list[Record]) -> Iterator[Record]:
+        """That a frame did not arrive says something only where another one did: in a run that is limited to
+        some hosts, a neighbour sends it."""
+        reached = {draft["catcher"] for draft in drafts if draft["expect"] != "nowhere"}
+        for draft in drafts:
+            spot, pair = draft["catcher"], draft["pair"]
+            if spot in reached:
+                continue
+            reached.add(spot)
+            neighbour, here = self._neighbour(spot)[0]
+            there = self.hosts[spot.host]["interfaces"][pair.plane]
+            frame = self._frame(pair, "control", here, there, "unlisted", "syn", self.options.port)
+            yield {**frame, "leaves": Spot(neighbour, here["device"])}
 
     # How a probe is written down --------------------------------------------------------------------------
 
@@ -239,43 +253,3 @@ class _Planner:
             "port": port,
             "flow": flow,
         }
-
-    # What the contract says -------------------------------------------------------------------------------
-
-    def _shared(self, source: Record, target: Record) -> list[str]:
-        """Planes on which the two meet."""
-        return [
-            plane
-            for plane, here in source["interfaces"].items()
-            if plane in target["interfaces"]
-            and segment(plane, here) == segment(plane, target["interfaces"][plane])
-        ]
-
-    def _counter(self, host: str, device: str, reason: str) -> str:
-        """The name under which the host's rules count this; a name of its own where they have none, so that
-        the judge misses it."""
-        for counter in self.hosts[host]["counters"]:
-            if (counter["device"], counter["reason"]) == (device, reason):
-                return str(counter["name"])
-        return f"{device}_{reason}"
-
-    def _allowed(self, source: Record, flow: Mapping[str, Any]) -> bool:
-        if flow["clients"] and not source["words"]:
-            return True
-        return source["name"] in [peer["host"] for peer in flow["peers"]]
-
-    def _service_port(self, pair: Pair, source: Record, target: Record) -> int:
-        """The port whose replies the target lets in from the source, if there is one: a bare SYN from it must
-        not slip through with them."""
-        for name, ends in target["reaches"].items():
-            if pair.source in [end["host"] for end in ends]:
-                return int(source["serves"][name]["port"])
-        return int(self.flow_ports[0])
-
-    def _management_address(self, source: Record, pair: Pair) -> str:
-        """A management address to lie with: the source's own, or that of a host that is not the target."""
-        for host in [source, *(h for h in self.hosts.values() if h["name"] != pair.destination)]:
-            for interface in host["interfaces"].values():
-                if interface["kind"] == "management" and address(interface, pair.family):
-                    return address(interface, pair.family)
-        return ""

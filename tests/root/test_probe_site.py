@@ -1,0 +1,292 @@
+"""Verify in network namespaces, with the real nft: a sound site is green, and each thing that can break is
+broken once and seen red, named by its cause (B2, B3; the design's "a check that cannot fail is a defect")."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pairs import pairs
+from probe_kit import ROOT, Site, lab_model, lab_options
+from sideband.verify_checks import Verdict
+
+pytestmark = pytest.mark.root
+TOPOLOGY = str(ROOT / "lab" / "topology.yml")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    made = Site(lab_model())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sound(site: Site) -> Iterator[Site]:
+    """The site, with every host's rules as compiled again afterwards."""
+    yield site
+    for name, host in site.hosts.items():
+        site.load(name, host["ruleset"])
+
+
+def drop_rule(site: Site, host: str, pattern: str) -> int:
+    """Delete by hand every rule that matches; how many."""
+    listed = site.run(host, "nft", "-a", "list", "table", "netdev", "sideband")
+    chain, gone = "", 0
+    for line in listed.splitlines():
+        found = re.match(r"\s*chain (\S+) {", line)
+        chain = found.group(1) if found else chain
+        handle = re.search(r"# handle (\d+)$", line)
+        if handle and re.search(pattern, line) and not found:
+            site.run(host, "nft", "delete", "rule", "netdev", "sideband", chain, "handle", handle.group(1))
+            gone += 1
+    return gone
+
+
+def words(verdict: Verdict) -> str:
+    return "\n".join(str(cause) for cause in verdict.causes)
+
+
+def test_a_sound_site_is_green_and_every_pair_of_the_wiring_is_tested(site: Site) -> None:
+    verdict = site.verify(expected=tuple(pairs(TOPOLOGY)))
+    assert verdict.passed, words(verdict)
+    figures = verdict.figures
+    assert (figures["pairs_expected"], figures["pairs_untested"]) == (414, 0)
+    assert figures["negative"] >= 100
+    assert (figures["negative_without_counter"], figures["positive_failed"]) == (0, 0)
+    assert figures["dscp_seen"] == figures["dscp_expected"] == 18
+    assert {state for state, _ in verdict.cells.values()} == {"pass"}
+
+
+@pytest.mark.parametrize(
+    ("host", "pattern", "cause"),
+    [
+        ("node1", r'counter name "mgmt0_source" drop', "node1: mgmt0_source: .* is answered"),
+        ("node1", r'counter name "edge0_unlisted" drop', "node1: edge0_unlisted: .* is answered"),
+        ("node1", r'ip6 daddr .*counter name "mgmt0_address" drop', "node1: mgmt0_address: .* is answered"),
+        ("rack1", r'ip daddr != .*"edge0_address" drop', "rack1: edge0_address: it did not count all"),
+        (
+            "rack1",
+            r"ip6 saddr .* tcp dport 8427 accept",
+            "rack1: edge0_unlisted: drops what flow push allows",
+        ),
+        ("node1", r"ip daddr .* tcp dport 8427 ip dscp set cs1", "dscp push ipv4 out"),
+        ("rack1", r"ip6 daddr .* tcp sport 8427 ip6 dscp set cs1", "dscp push ipv6 back"),
+    ],
+)
+def test_one_rule_removed_by_hand_is_red_and_named(sound: Site, host: str, pattern: str, cause: str) -> None:
+    assert drop_rule(sound, host, pattern) >= 1
+    verdict = sound.verify(lab_options(only=("node1",)))
+    assert not verdict.passed
+    assert re.search(cause, words(verdict)), words(verdict)
+
+
+def test_a_reply_rule_that_admits_bare_syns_is_red(sound: Site) -> None:
+    """Source port = service port: what lets replies in must not let connections in."""
+    ruleset = sound.hosts["node1"]["ruleset"]
+    loose = re.sub(r"(tcp sport 8427) tcp flags & \(syn \| ack\) != syn accept", r"\1 accept", ruleset)
+    assert loose != ruleset
+    sound.load("node1", loose)
+    verdict = sound.verify(lab_options(only=("node1",)))
+    assert not verdict.passed
+    assert "a SYN to 10.21.0.11 port 48427 with source port 8427" in words(verdict)
+
+
+def test_a_rule_that_asks_for_syn_only_lets_bare_acks_through_and_is_red(sound: Site) -> None:
+    ruleset = sound.hosts["node1"]["ruleset"]
+    loose = re.sub(
+        r"(    )(counter name edge0_unlisted drop)", r"\1tcp flags & (syn | ack) == ack accept\n\1\2", ruleset
+    )
+    assert loose != ruleset
+    sound.load("node1", loose)
+    verdict = sound.verify(lab_options(only=("node1",)))
+    assert not verdict.passed
+    assert "a bare ACK to 10.21.0.11" in words(verdict)
+
+
+def test_a_flow_that_trusts_any_source_is_red_for_a_spoofed_one(sound: Site) -> None:
+    ruleset = sound.hosts["rack1"]["ruleset"]
+    loose = re.sub(r"ip saddr \{[^}]*\} (tcp dport 8427 accept)", r"\1", ruleset)
+    assert loose != ruleset
+    sound.load("rack1", loose)
+    verdict = sound.verify(lab_options(only=("rack1",)))
+    assert not verdict.passed
+    assert "with the spoofed source 10.90.0.11" in words(verdict)
+
+
+def test_rules_that_were_never_loaded_are_red(sound: Site) -> None:
+    sound.run("region1", "nft", "delete", "table", "netdev", "sideband")
+    verdict = sound.verify(lab_options(only=("region1",)))
+    assert not verdict.passed
+    assert "region1: core0_unlisted: no such counter in force" in words(verdict)
+
+
+def test_a_port_in_the_wrong_segment_is_red(sound: Site) -> None:
+    """What a wrong VLAN entry does: node1's edge link ends in rack2's edge."""
+    links = json.loads(sound.run("switch", "ip", "-j", "link", "show"))
+    bridge = {link["ifname"]: link.get("master", "") for link in links}
+    node1 = peer(sound, "node1", "edge0")
+    rack2 = peer(sound, "rack2", "edge0")
+    home, away = bridge[node1], bridge[rack2]
+    sound.run("switch", "ip", "link", "set", node1, "master", away)
+    try:
+        verdict = sound.verify(lab_options(only=("node1",)))
+    finally:
+        sound.run("switch", "ip", "link", "set", node1, "master", home)
+    assert not verdict.passed
+    assert "rack1: edge0: frames of node1 do not arrive" in words(verdict)
+    assert "rack2: edge0: a frame of node1's edge0 reached it across segments" in words(verdict)
+    assert "tor1 port vec2, VLAN 21" in words(verdict)
+
+
+def peer(site: Site, host: str, device: str) -> str:
+    """The switch's end of a host's link."""
+    index = json.loads(site.run(host, "ip", "-j", "link", "show", "dev", device))[0]["link_index"]
+    links = json.loads(site.run("switch", "ip", "-j", "link", "show"))
+    return str(next(link["ifname"] for link in links if link["ifindex"] == index))
+
+
+@pytest.mark.parametrize("address", ["10.21.0.11", "fd00:5b:21::11"])
+def test_a_listener_on_a_nodes_telemetry_plane_is_red(sound: Site, address: str) -> None:
+    listen = ["python3", "-u", "-m", "http.server", "9100", "--bind", address]
+    rogue = subprocess.Popen(
+        ["ip", "netns", "exec", sound.space("node1"), *listen],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert rogue.stdout
+    try:
+        assert "Serving" in rogue.stdout.readline()
+        verdict = sound.verify(lab_options(only=("node1",)))
+    finally:
+        rogue.kill()
+        rogue.wait()
+    assert not verdict.passed
+    assert f"node1: listeners: does not hold (got ['tcp port 9100 of {address} (edge)" in words(verdict)
+
+
+@pytest.mark.parametrize(
+    ("make", "undo", "cause"),
+    [
+        ("nft add table netdev sideband { chain t { type filter hook ingress device train0 priority 0; }; }",
+         "nft delete chain netdev sideband t", "node1: training hooks"),
+        ("tc qdisc add dev train0 root handle 1: htb default 99", "tc qdisc del dev train0 root",
+         "node1: training queues"),
+    ],
+)  # fmt: skip
+def test_anything_on_the_training_interface_is_red(sound: Site, make: str, undo: str, cause: str) -> None:
+    """B7: no rule, no queue."""
+    sound.run("node1", *make.split(None, 5 if make.startswith("nft") else -1))
+    try:
+        verdict = sound.verify(lab_options(only=("node1",)))
+    finally:
+        sound.run("node1", *undo.split())
+    assert not verdict.passed
+    assert cause in words(verdict)
+
+
+def test_training_traffic_that_is_blocked_is_red(sound: Site) -> None:
+    sound.load(
+        "node1",
+        "table netdev foreign { chain c {\n type filter hook ingress device train0 priority 0;\n"
+        " tcp dport 48427 drop; }; }",
+    )
+    try:
+        verdict = sound.verify(lab_options(only=("node1",)))
+    finally:
+        sound.run("node1", "nft", "delete", "table", "netdev", "foreign")
+    assert not verdict.passed
+    assert "training traffic does not pass" in words(verdict)
+
+
+def test_silence_proves_nothing_where_the_listener_is_deaf(sound: Site) -> None:
+    """A dead service behind a rule that drops everything looks safe, and is not proved."""
+    at = list(sound.hosts).index("rack1")
+    sound.services[at].kill()
+    sound.services[at].wait()
+    try:
+        verdict = sound.verify(lab_options(only=("rack1",)))
+    finally:
+        names = list(sound.hosts)
+        sound.services, kept = [], sound.services
+        hosts, sound.hosts = sound.hosts, {"rack1": sound.hosts["rack1"]}
+        sound._serve()
+        sound.hosts = hosts
+        sound.services = [*kept[:at], *sound.services, *kept[at + 1 :]]
+        assert len(sound.services) == len(names)
+    assert not verdict.passed
+    assert "rack1: push/ipv4: port 8427 of 10.21.0.21 does not answer the host itself (got refused)" in words(
+        verdict
+    )
+    assert verdict.figures["negative_without_counter"] > 0
+
+
+def test_a_plane_in_observe_counts_and_lists_what_it_would_drop() -> None:
+    """A site's first rollout: the packets pass, the counters tell."""
+
+    def observe(hostvars: dict[str, dict[str, Any]]) -> None:
+        for host in hostvars.values():
+            host["sideband_planes"]["edge"]["mode"] = "observe"
+
+    watched = Site(lab_model(observe))
+    try:
+        verdict = watched.verify(lab_options(only=("node1",)))
+    finally:
+        watched.close()
+    assert verdict.passed, words(verdict)
+    assert verdict.figures["negative_observed"] > 0
+    assert verdict.observed["node1 edge0_unlisted"] > 0
+    assert "node1 mgmt0_source" not in verdict.observed
+    assert "observed" in {state for state, _ in verdict.cells.values()}
+
+
+def test_an_observer_that_died_leaves_no_cell_green(sound: Site) -> None:
+    def stop(phase: str) -> None:
+        if phase == "collect":
+            (Path(sound.directory.name) / "node1" / "observer.sock").unlink()
+
+    verdict = sound.verify(lab_options(only=("node1",)), during=stop)
+    assert not verdict.passed
+    assert "node1: probe: not visited to the end (got the observer is gone" in words(verdict)
+    assert verdict.figures["pairs_untested"] == verdict.figures["pairs_expected"]
+
+
+def test_a_pair_that_nobody_planned_is_missed(site: Site) -> None:
+    """The wiring counts, not the plan: a pair that the compiler forgets is untested, so red."""
+    expected = (*pairs(TOPOLOGY, ("mgmt1",)), "mgmt1 -> node9·training IPv4")
+    verdict = site.verify(lab_options(only=("mgmt1",)), expected=expected)
+    assert not verdict.passed
+    assert verdict.figures["pairs_untested"] == 1
+
+
+def test_probing_leaves_nothing_behind(site: Site) -> None:
+    """Own listeners close when asked for their findings."""
+    site.verify(lab_options(only=("mgmt1",)))
+    for name in site.hosts:
+        assert ":48427" not in site.run(name, "ss", "-Hltun")
+
+
+def test_listeners_close_by_themselves_when_nobody_collects(site: Site) -> None:
+    from sideband import verify_plan
+    from sideband.verify_request import request
+
+    plan = verify_plan.make(site.model, lab_options(only=("mgmt1",)))
+    wish = request(site.model, plan, "mgmt1", "open", {}, 0)
+    site.visit("mgmt1", "open", {"magic": 77, "seconds": 1.0, "rate": 0}, wish)
+    assert ":48427" in site.run("mgmt1", "ss", "-Hltun")
+    wait_until(lambda: ":48427" not in site.run("mgmt1", "ss", "-Hltun"))
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+    import time
+
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.1)
