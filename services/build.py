@@ -14,7 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LIBRARY = HERE.parent / "module_utils" / "sideband"
-SHEBANG = b"#!/usr/bin/python3\n"
+SHEBANG = b"#!/usr/bin/python3 -I\n"  # no variable and no directory of a caller may lend it a module
 LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))\n"
 
 # program: its entry, the services packages in it, and the modules of the library that it shares

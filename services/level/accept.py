@@ -222,7 +222,17 @@ def run(path: str, stream: BinaryIO) -> tuple[int, dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     if any(word in ("-h", "--help") for word in arguments):
-        print("usage: sideband-accept [CONFIG] < BUNDLE\n" + (__doc__ or ""))
+        print(
+            "usage: sideband-accept [CONFIG] < BUNDLE, or sideband-accept --check CONFIG\n\n"
+            + (__doc__ or "")
+        )
+        return 0
+    if len(arguments) == 2 and arguments[0] == "--check":
+        try:
+            load(arguments[1])
+        except ConfigError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
         return 0
     try:
         code, answer = run(arguments[0] if arguments else _CONFIG, sys.stdin.buffer)

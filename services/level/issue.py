@@ -57,7 +57,13 @@ def load(path: str) -> Config:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
         racks = tuple(
-            Target(str(one["name"]), str(one["rack"]), str(one["address"]), tuple(map(str, one["nodes"])))
+            Target(
+                name=str(one["name"]),
+                rack=str(one["rack"]),
+                address=str(one["address"]),
+                port=int(one["port"]),
+                nodes=tuple(map(str, one["nodes"])),
+            )
             for one in value["racks"]
         )
         if not value["order"]:
@@ -228,12 +234,16 @@ def _parser() -> argparse.ArgumentParser:
         "--resend", action="store_true", help="send what is in force again, for a rack that was away"
     )
     parser.add_argument("--show", action="store_true", help="what is in force, and nothing else")
+    parser.add_argument("--check", metavar="FILE", help="check a configuration, and nothing else")
     parser.add_argument("--config", default=_CONFIG, help=argparse.SUPPRESS)
     return parser
 
 
 def run(options: argparse.Namespace, now: float) -> int:
     started = time.monotonic()
+    if options.check is not None:
+        load(options.check)
+        return 0
     if sum((options.level is not None, options.resend, options.show)) != 1:
         raise UsageError("one of LEVEL, --resend and --show is needed")
     config = load(options.config)

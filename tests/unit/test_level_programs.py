@@ -19,8 +19,8 @@ from services.level import issue, send
 from services.level.ledger import Ledger
 
 RACKS = [
-    {"name": "rack1", "rack": "rack1", "address": "192.0.2.21", "nodes": ["node1", "node2"]},
-    {"name": "rack2", "rack": "rack2", "address": "2001:db8::22", "nodes": ["node3"]},
+    {"name": "rack1", "rack": "rack1", "address": "192.0.2.21", "port": 22, "nodes": ["node1", "node2"]},
+    {"name": "rack2", "rack": "rack2", "address": "2001:db8::22", "port": 2222, "nodes": ["node3"]},
 ]
 
 
@@ -208,6 +208,7 @@ def test_ssh_asks_nobody_and_trusts_only_its_own_list() -> None:
         "GlobalKnownHostsFile=/dev/null",
     ):
         assert option in words
+    assert "Port=22" in words
     assert words[-2:] == ["2001:db8::21", "sideband-accept"]  # case 4: an address that needs no brackets
 
 
