@@ -87,5 +87,5 @@ def test_the_policy_process_accepts_its_configuration() -> None:
 
 def test_the_program_is_the_same_bytes_each_time() -> None:
     first = node.program("nodeagent")
-    assert base64.b64decode(first).startswith(b"#!/usr/bin/python3\n")
+    assert base64.b64decode(first).startswith(b"#!/usr/bin/python3")
     assert first == node.program("nodeagent")
