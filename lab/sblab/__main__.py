@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from typing import Any
 
@@ -102,6 +103,8 @@ def _simple(command: str) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
+    # `lab status | head` ends quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         if args.command == "status":
             return _status(args.json)

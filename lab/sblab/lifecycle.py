@@ -146,7 +146,7 @@ def start(host: Host, topology: Topology) -> None:
 
 
 def rewire(host: Host) -> None:
-    """What a cold start means outside the host: fresh links, and no process fault survives (they are in /run)."""
+    """What a cold start means outside: fresh links, and no process fault is left (they are in /run)."""
     for path in wires.BROKEN.glob(f"process-{host.name}-*"):
         path.unlink()
     if host.system == "nspawn":
