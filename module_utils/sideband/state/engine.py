@@ -149,8 +149,8 @@ class Engine:
             wanted["users"] |= {user["name"] for user in theirs.users}
         brought = self.record.installed
         plan.orphaned = {
-            kind: [name for name in brought.get(kind, []) if name not in wanted[kind]]
-            for kind in ("users", "groups")
+            kind: [name for name in brought.get(kind, []) if name not in wanted[kind] and find(name) is not None]
+            for kind, find in (("users", system.uid), ("groups", system.gid))
         }
         # Named packages decide; what came along as a dependency goes when nothing needs it any more.
         unwanted = [name for name in self.record.named if name not in wanted["packages"]]
@@ -353,6 +353,16 @@ class Engine:
             if path not in self.record.originals:
                 self.record.originals[path] = theirs.get(path) or snapshot(self.system, path)
 
+    def _shared_parents(self, want: Fragment) -> list[str]:
+        """Directories above our things that another owner made: whoever leaves last removes them."""
+        made = {
+            path
+            for other in self.others
+            for path, saved in other.originals.items()
+            if saved["type"] == "nothing" and self.system.is_directory(path)
+        }
+        return sorted(path for path in made if any(each.startswith(f"{path}/") for each in want.items))
+
     def _intend(self, plan: Plan, generation: Generation) -> None:
         want = plan.want
         parents = [
@@ -360,7 +370,7 @@ class Engine:
             for change in plan.of("directory")
             if change.name not in want.items and change.action == "create"
         ]
-        self._remember([*parents, *want.items])
+        self._remember([*parents, *self._shared_parents(want), *want.items])
         have = units.read_units(self.system, [name for name in want.units if name not in self.record.units])
         for name, state in have.items():
             self.record.units[name] = {"enabled": state.enabled, "active": state.active}
