@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ for place in (ROOT, ROOT / "module_utils"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
-from sideband import documents, fleet
+from sideband import documents, fleet, report
 from sideband import levels as ladders
 
 from services import build
@@ -156,10 +158,18 @@ def request(model: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any
 
 
 def findings(
-    asked: Mapping[str, Any], issued: Mapping[str, Any], seen: Mapping[str, Any], seconds: float
+    issued: Mapping[str, Any], expected: Mapping[str, Any], seen: Mapping[str, Any], started: float
 ) -> dict[str, Any]:
-    """Figures and checks of a rollback or restore, as a report holds them."""
-    return fleet.findings(asked, issued, seen, seconds)
+    """Figures and checks of a rollback or restore that began at `started`, seconds since the epoch."""
+    return fleet.findings(expected, issued, seen, time.time() - float(started))
+
+
+def report_text(found: Mapping[str, Any], name: str, directory: str, versions: Mapping[str, Any]) -> str:
+    """The findings as reports/<name>.json holds them."""
+    composed = report.compose(
+        name, found["pass"], found["figures"], found["checks"], versions, report.commit(directory)
+    )
+    return json.dumps(composed, indent=1, ensure_ascii=False) + "\n"
 
 
 class FilterModule:
@@ -176,4 +186,5 @@ class FilterModule:
             "sideband_policy_request_errors": request_errors,
             "sideband_policy_request": request,
             "sideband_policy_findings": findings,
+            "sideband_policy_report": report_text,
         }

@@ -5,10 +5,11 @@ DOCUMENTATION = r"""
 module: fleet_info
 short_description: Say which nodes have followed a signed document, as the lake sees it
 description:
-  - Asks the hot tier over mutual TLS which generation every node reports and what it still sends, and compares
-    that with what the level lists. It runs on a gateway, which may ask the lake; it connects to no node.
-  - Returns as soon as something has changed, everything is reached, or O(wait_seconds) are over, so that a play
-    can show progress between calls.
+  - Asks the hot tier over mutual TLS which generation every node reports and what it still sends, and
+    compares that with what the level lists. It runs on a gateway, which may ask the lake. It connects to no
+    node.
+  - Returns as soon as something has changed, everything is reached, or O(wait_seconds) are over, so that a
+    play can show progress between calls.
 options:
   url:
     description: The hot tier's instant query, for example C(https://10.30.0.41:8430/hot/api/v1/query).
