@@ -14,7 +14,9 @@ from .errors import Error, got
 from .model import WORDS
 
 SITE = "all"
-SITE_NOUNS = ("site", "planes", "zones", "flows", "ladder", "tiers", "tenants", "versions")
+SITE_NOUNS = ("site", "planes", "zones", "flows", "ladder", "tiers", "tenants", "versions", "rollout")
+# A site that leaves these out gets their defaults.
+OPTIONAL_NOUNS = ("rollout",)
 HOST_NOUNS = ("rack", "addresses", "fabric_ports")
 PREFIX = "sideband_"
 
@@ -34,6 +36,7 @@ class Inventory:
 
 Spelling = Callable[[Any], str]
 URLS = ("_url", "_urls", "_authority", "_authorities")
+VAULTED = ("is a vaulted value", "the contract holds no secrets; keep them out of its nouns")
 ALIAS_HINT = "remove the alias (*name) that points at what surrounds it"
 
 
@@ -62,13 +65,27 @@ def label(item: Any, number: int) -> str:
     return str(name) if isinstance(name, str) else str(number)
 
 
+def vaulted_path(value: Any, path: str, above: tuple[int, ...] = ()) -> str:
+    """Where in an unresolved value a vaulted one is, '' where there is none. With the password at hand it
+    would resolve to plain text, and be printed, compared and hashed like any other."""
+    if _is_vaulted(value):
+        return path
+    if id(value) in above or isinstance(value, str):
+        return ""
+    inside = (*above, id(value))
+    items: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, Mapping):
+        items = [(f"{path}.{key}", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(f"{path}[{label(item, number)}]", item) for number, item in enumerate(value)]
+    return next(filter(None, (vaulted_path(item, where, inside) for where, item in items)), "")
+
+
 def plain(value: Any, path: str, spelling: Spelling = as_read, above: tuple[int, ...] = ()) -> Any:
     """Builtins only, the same content. Raises on what a contract cannot hold: a vaulted value, a structure
     that contains itself, a key that is no text, a number that YAML reads as octal."""
     if _is_vaulted(value):
-        raise _UnusableError(
-            path, "is a vaulted value", "the contract holds no secrets; keep them out of its nouns"
-        )
+        raise _UnusableError(path, *VAULTED)
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -122,8 +139,10 @@ def gather(
     value is the site's; where another's differs, `differing` says so."""
     inventory = Inventory(groups={str(name): sorted(map(str, hosts)) for name, hosts in groups.items()})
     reader = _Reader(inventory, spelling)
+    unresolved = getattr(hostvars, "raw_get", hostvars.__getitem__)
     for name in contract_hosts(groups):
         variables = hostvars[name]
+        reader.raw = unresolved(name)
         inventory.names[name] = sorted(str(key) for key in variables)
         inventory.hosts[name] = {
             "words": [word for word in WORDS if name in inventory.groups.get(f"{PREFIX}{word}", ())],
@@ -146,9 +165,14 @@ class _Reader:
     def __init__(self, inventory: Inventory, spelling: Spelling) -> None:
         self.inventory, self.spelling = inventory, spelling
         self.unusable: set[tuple[str, str]] = set()
+        self.raw: Mapping[str, Any] = {}
+        self.spelt: dict[str, Any] = {}
 
     def _plain(self, variables: Mapping[str, Any], name: str, host: str) -> tuple[bool, Any]:
         try:
+            vaulted = vaulted_path(self.raw.get(name), name)
+            if vaulted:
+                raise _UnusableError(vaulted, *VAULTED)
             return True, plain(variables[name], name, self.spelling)
         except _UnusableError as unusable:
             error = Error(host, unusable.path, unusable.problem, unusable.value, unusable.hint)
@@ -168,11 +192,15 @@ class _Reader:
                 into[noun] = value
 
     def read_site(self, variables: Mapping[str, Any], noun: str, host: str) -> None:
-        before = dict(self.inventory.nouns)
-        if PREFIX + noun not in variables or (SITE, PREFIX + noun) in self.unusable:
+        name, before = PREFIX + noun, dict(self.inventory.nouns)
+        if name not in variables or (SITE, name) in self.unusable:
             return
+        # Spelt alike is alike: to resolve each noun on each host again would cost the fleet's size.
+        if noun in before and self.raw.get(name) == self.spelt.get(name):
+            return
+        self.spelt.setdefault(name, self.raw.get(name))
         into: dict[str, Any] = {}
-        usable, into[noun] = self._plain(variables, PREFIX + noun, SITE)
+        usable, into[noun] = self._plain(variables, name, SITE)
         if not usable:
             return
         if noun in before and repr(before[noun]) != repr(into[noun]):

@@ -16,7 +16,7 @@ import jsonschema
 import yaml
 
 from .errors import Error, got, nearest
-from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS, Inventory, label
+from .load import HOST_NOUNS, OPTIONAL_NOUNS, PREFIX, SITE, SITE_NOUNS, Inventory, label
 from .model import CLIENTS, WORDS
 from .units import DSCP, duration_seconds, rate_bits, size_bytes
 
@@ -238,6 +238,9 @@ def check_shape(inventory: Inventory) -> tuple[list[Error], set[tuple[str, str]]
     unusable = {(error.host, re.split(r"[.\[]", error.path)[0]) for error in inventory.errors}
     for noun in SITE_NOUNS:
         if (SITE, PREFIX + noun) in unusable:
+            continue
+        if noun not in inventory.nouns and noun in OPTIONAL_NOUNS:
+            right.add((SITE, noun))
             continue
         if noun not in inventory.nouns:
             hint = f"{_first_sentence(schema(noun)['description'])}; group_vars/all/{noun}.yml"
