@@ -107,8 +107,8 @@ class Topology:
         return sorted({host.suite for host in self.hosts.values()})
 
     def find_link(self, names: list[str]) -> Link:
-        """A link by `node1 edge0`, `node1 edge`, `node1/edge0` or the switch port `vec2`."""
-        parts = [part for name in names for part in name.split("/")]
+        """A link by `node1 edge0`, `node1 edge`, `node1:edge0` or the switch port `vec2`."""
+        parts = [part for name in names for part in name.replace(":", "/").split("/")]
         if len(parts) == 1 and parts[0] in self.ports:
             return self.ports[parts[0]]
         if len(parts) != 2:
