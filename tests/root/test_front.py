@@ -1,0 +1,602 @@
+"""The data path of one rack by its real daemons: identity, paths, limits, tenancy (acceptance 5; B3, B7, D7).
+
+No lab: one network namespace and one root, see tests/front/bench.py."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import ssl
+import subprocess
+import time
+import urllib.parse
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+from front.bench import NAMESPACE, Bench
+from front.client import REMOTE_WRITE, Answer, Client, read_answer, snappy, socket_in, write_request
+
+pytestmark = pytest.mark.root
+SERIAL = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    bench = Bench.make(tmp_path_factory.mktemp("front"))
+    try:
+        bench.start_all()
+        yield bench
+    finally:
+        bench.stop_all()
+
+
+@pytest.fixture
+def node1(bench: Bench) -> Client:
+    return bench.client("node-node1")
+
+
+def marker() -> str:
+    return f"m{next(SERIAL)}"
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+def refused(bench: Bench) -> dict[str, int]:
+    text = bench.plain(8533, "/metrics").decode()
+    return {reason: int(count) for reason, count in re.findall(r'reason="(\w+)"\} (\d+)', text)}
+
+
+def random_name(bench: Bench) -> str:
+    return (bench.root / "etc/sideband/rack/identity.env").read_text().strip().split("=")[1]
+
+
+def test_every_daemon_accepts_its_configuration(bench: Bench) -> None:
+    said = bench.check()
+    assert len(said) >= 7
+    assert set(said.values()) == {""}
+
+
+# -- who ------------------------------------------------------------------------------------------------------
+
+# What a sender says about its origin; {m} marks the sample so that it can be found again.
+TEXT_FORGERIES = {
+    "plain": 'forged{{m="{m}"}} 1',
+    "label": 'forged{{node="node2",m="{m}"}} 1',
+    "rack and site": 'forged{{rack="rack2",site="elsewhere",m="{m}"}} 1',
+    "label twice": 'forged{{node="node2",node="node2",m="{m}"}} 1',
+    "other label twice": 'forged{{a="1",a="2",node="node2",m="{m}"}} 1',
+    "guessed identity": 'forged{{__id_0123456789abcdef="node2",m="{m}"}} 1',
+    "guessed identity twice": 'forged{{__id_="node2",__id_="node2",__id="node2",m="{m}"}} 1',
+    "inner names": 'forged{{__tmp_node="node2",map_node="node2",mapnode="node2",map__id_node="node2",m="{m}"}} 1',
+    "inner names twice": 'forged{{map__id_0123456789abcdefnode="node2",map__id_0123456789abcdefnode="node2",m="{m}"}} 1',
+    "own name": 'forged{{own___id_0123456789abcdef="node2",own="node2",m="{m}"}} 1',
+    "instance and job": 'forged{{instance="node2",job="node",m="{m}"}} 1',
+    "name as label": 'forged{{__name__="forged",node="node2",m="{m}"}} 1',
+}
+
+
+def assert_own(bench: Bench, mark: str) -> None:
+    """Exactly one series carries the mark, and it is node1's."""
+    found = bench.hot_when(f'{{m="{mark}"}}')
+    assert len(found) == 1, found
+    metric = found[0]["metric"]
+    assert (metric["node"], metric["rack"], metric["site"]) == ("node1", "rack1", "lab")
+    assert not [name for name in metric if name.startswith("__id") or random_name(bench) in name]
+
+
+@pytest.mark.parametrize("forgery", TEXT_FORGERIES.values(), ids=TEXT_FORGERIES.keys())
+def test_text_is_stored_under_the_senders_own_name(bench: Bench, node1: Client, forgery: str) -> None:
+    mark = marker()
+    assert node1.push_text(forgery.format(m=mark) + "\n").status == 204
+    assert_own(bench, mark)
+
+
+BINARY_FORGERIES: dict[str, list[tuple[str, str]]] = {
+    "plain": [],
+    "label": [("node", "node2")],
+    "label first and last": [("node", "node2"), ("z", "1"), ("node", "node2")],
+    "three racks": [("rack", "rack2"), ("rack", "rack1"), ("rack", "rack3")],
+    "other label twice": [("a", "1"), ("a", "2"), ("node", "node2"), ("a", "3")],
+    "guessed identity twice": [("__id_0123456789abcdef", "node2"), ("__id_0123456789abcdef", "node2")],
+    "empty value": [("node", ""), ("a", "")],
+    "name that no tier takes": [("no de", "node2"), ("a.b", "1"), ("a-b", "2"), ("", "x"), ("nod\u0435", "node2")],
+    "line breaks": [("a", "1\nnode2"), ("node\n", "node2")],
+    "second name": [("__name__", "forged2")],
+    "reserved names": [("__address__", "x"), ("__scheme__", "y"), ("le", "1"), ("le", "2")],
+}
+
+
+@pytest.mark.parametrize("labels", BINARY_FORGERIES.values(), ids=BINARY_FORGERIES.keys())
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_remote_write_is_stored_under_the_senders_own_name(
+    bench: Bench, node1: Client, labels: list[tuple[str, str]], place: str
+) -> None:
+    mark = marker()
+    given = [("__name__", "forged"), ("m", mark)]
+    series = labels + given if place == "before" else given + labels
+    assert node1.push([(series, [(1.0, now())])]).status == 204
+    assert_own(bench, mark)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "extra_label=node=node2",
+        "extra_label=node=node2&extra_label=rack=rack2",
+        "extra_label=__id_0123456789abcdef=node2",
+        "extra_filters[]=x&timestamp=1",
+        "extra_label=m=stolen",
+    ],
+)
+@pytest.mark.parametrize("path", ["/api/v1/write", "/api/v1/import/prometheus"])
+def test_the_senders_query_string_says_nothing(bench: Bench, node1: Client, path: str, query: str) -> None:
+    mark = marker()
+    if path.endswith("write"):
+        answer = node1.push([([("__name__", "forged"), ("m", mark)], [(1.0, now())])], f"{path}?{query}")
+    else:
+        answer = node1.push_text(f'forged{{m="{mark}"}} 1\n', f"{path}?{query}")
+    assert answer.status == 204
+    assert_own(bench, mark)
+
+
+def test_even_the_random_name_once_known_makes_nobody_else(bench: Bench, node1: Client) -> None:
+    """A leaked name alone does not forge: the label that HAProxy appends comes last and wins."""
+    name = random_name(bench)
+    mark = marker()
+    labels = [("__name__", "forged"), ("m", mark), (name, "node2"), (f"{name}_rack", "rack2")]
+    assert node1.push([(labels, [(1.0, now())])]).status == 204
+    assert_own(bench, mark)
+
+
+def test_a_node_that_is_pushed_for_gains_loses_and_changes_nothing(bench: Bench, node1: Client) -> None:
+    """Acceptance 5: the series of node2 are the same before and after a hundred forgeries by node1."""
+    mark = marker()
+    node2 = bench.client("node-node2")
+    instant = now() - 60000
+    own = [("__name__", "temperature"), ("m", mark)]
+    assert node2.push([(own, [(20.0, instant), (21.0, instant + 1000)])]).status == 204
+    before = bench.hot_when(f'temperature{{m="{mark}",node="node2"}}')
+    for number in range(10):
+        forged = [("node", "node2"), *own, ("node", "node2"), ("rack", "rack1")]
+        node1.push([(forged, [(99.0, instant + 100 * number + step) for step in range(10)])])
+        node1.push_text(f'temperature{{m="{mark}",node="node2"}} 99 {instant + 7 * number}\n')
+    assert bench.hot_when(f'temperature{{m="{mark}",node="node1"}}')
+    assert bench.hot(f'temperature{{m="{mark}",node="node2"}}') == before
+    assert before[0]["values"] == [[instant / 1000, "20"], [(instant + 1000) / 1000, "21"]]
+
+
+def test_samples_without_a_sender_are_refused(bench: Bench) -> None:
+    """Whoever reaches vmagent without passing the front has no name."""
+    mark = marker()
+    bench.plain(8530, "/api/v1/import/prometheus", "POST", f'forged{{m="{mark}",node="node2"}} 1\n'.encode())
+    time.sleep(3)
+    assert bench.hot(f'{{m="{mark}"}}') == []
+
+
+@pytest.mark.parametrize(
+    "identity", ["node-node3", "rack-rack1", "rack-rack2", "region-region1", "lake-lake1", "gateway-gateway1", "tenant-alpha"]
+)
+@pytest.mark.parametrize("request_line", ["POST /api/v1/write", "POST /api/v1/import/prometheus", "GET /policy"])
+def test_only_nodes_of_its_own_racks_are_heard(bench: Bench, identity: str, request_line: str) -> None:
+    before = refused(bench)["identity"]
+    answer = bench.client(identity).ask(*request_line.split())
+    assert answer.status == 403
+    assert "OU=node" in answer.text
+    assert refused(bench)["identity"] == before + 1
+
+
+def test_a_foreign_or_missing_certificate_ends_in_the_handshake(bench: Bench, tmp_path: Path) -> None:
+    openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    for name, subject in (("node-node1", "/OU=node/CN=node1"), ("ca", "/CN=stranger")):
+        subprocess.run([*openssl, "-subj", subject, "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.crt"],
+                       check=True, capture_output=True)  # fmt: skip
+    (tmp_path / "ca.crt").write_text((bench.pki / "ca.crt").read_text())
+    for pki, identity in ((tmp_path, "node-node1"), (bench.pki, "")):
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            Client(NAMESPACE, pki, identity, ("10.21.0.21", 8427)).ask("GET", "/policy")
+
+
+def test_both_families_answer(bench: Bench) -> None:
+    """Case 4: an IPv6 literal in every place where an address meets a port."""
+    for address, port in (("fd00:5b:21::21", 8427), ("fd00:5b:40::51", 8443)):
+        identity = "node-node1" if port == 8427 else "tenant-alpha"
+        path = "/policy" if port == 8427 else "/api/v1/query?query=1"
+        assert bench.client(identity, address, port).ask("GET", path).status == 200
+
+
+# -- what -----------------------------------------------------------------------------------------------------
+
+BAD_PATHS = [
+    "/", "//api/v1/write", "/api/v1/write/", "/api/v1//write", "/api/v1/%77rite", "/API/v1/write", "/api/v1/write%3f",
+    "/x/../api/v1/write", "/api/v1/import", "/api/v1/import/prometheus/metrics/job/x/node/node2", "/api/v1/import/csv",
+    "/write", "/insert/0/prometheus/api/v1/write", "/metrics", "/debug/pprof/", "/-/reload", "/flags", "/target_response",
+    "/datadog/api/v2/series", "/opentelemetry/v1/metrics", "/policy/", "/policy%20", "/Policy", "/api/v1/write;a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", BAD_PATHS)
+def test_every_other_path_is_refused_with_a_reason(bench: Bench, node1: Client, path: str) -> None:
+    """Case 70: an allow-list of exact paths."""
+    before = refused(bench)["path"]
+    answer = node1.ask("POST", path, b"forged 1\n")
+    assert answer.status == 403
+    assert "/api/v1/write" in answer.text
+    assert refused(bench)["path"] == before + 1
+
+
+def test_an_absolute_request_target_gets_the_same_judgement(bench: Bench, node1: Client) -> None:
+    mark = marker()
+    body = f'forged{{m="{mark}",node="node2"}} 1\n'.encode()
+    target = "http://front/api/v1/import/prometheus?extra_label=node=node2"
+    assert node1.ask("POST", target, body).status == 204
+    assert_own(bench, mark)
+    assert node1.ask("POST", "http://front/flags", body).status == 403
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
+def test_samples_come_by_post_alone(node1: Client, method: str) -> None:
+    assert node1.ask(method, "/api/v1/write").status == 405
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD"])
+def test_the_document_is_read_by_get_alone(node1: Client, method: str) -> None:
+    assert node1.ask(method, "/policy").status == 405
+
+
+# -- how much -------------------------------------------------------------------------------------------------
+
+
+def test_bodies_are_bounded_and_of_known_length(bench: Bench, node1: Client) -> None:
+    before = refused(bench)
+    assert node1.push_text("x" * 65537).status == 413
+    assert node1.raw(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 9437185\r\n\r\n").status == 413
+    chunked = b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    assert node1.raw(chunked).status == 411
+    assert node1.raw(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\n\r\n").status == 411
+    after = refused(bench)
+    assert (after["size"] - before["size"], after["length"] - before["length"]) == (2, 2)
+
+
+def test_a_body_that_never_comes_holds_nobody_up(bench: Bench, node1: Client) -> None:
+    with socket_in(NAMESPACE, node1.address, 5) as plain, node1.context.wrap_socket(plain, server_hostname="10.21.0.21") as slow:
+        slow.sendall(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nab")
+        assert node1.ask("GET", "/policy").status == 200
+
+
+def test_connections_per_certificate_are_bounded(bench: Bench) -> None:
+    """The contract's `connections: 8` of the flow `push`; another node is not hindered."""
+    client = bench.client("node-node2")
+    held = []
+    try:
+        for _ in range(8):
+            plain = socket_in(NAMESPACE, client.address, 5)
+            held.append(client.context.wrap_socket(plain, server_hostname="10.21.0.21"))
+            held[-1].sendall(b"GET /policy HTTP/1.1\r\nHost: x\r\n\r\n")
+            with held[-1].makefile("rb") as reader:
+                assert read_answer(reader).status == 200
+        with pytest.raises((ConnectionResetError, ssl.SSLError)):
+            client.ask("GET", "/policy")
+        assert bench.client("node-node1").ask("GET", "/policy").status == 200
+    finally:
+        for stream in held:
+            stream.close()
+    assert client.ask("GET", "/policy").status == 200
+
+
+def burst(client: Client, request: bytes, count: int) -> list[Answer]:
+    """Many requests over one kept connection."""
+    plain = socket_in(client.namespace, client.address, 10)
+    with client.context.wrap_socket(plain, server_hostname=client.address[0]) as stream, stream.makefile("rb") as reader:
+        answers = []
+        for _ in range(count):
+            stream.sendall(request)
+            answers.append(read_answer(reader))
+            if answers[-1].headers.get("connection") == "close":
+                break
+        return answers
+
+
+def test_requests_per_certificate_are_bounded(bench: Bench) -> None:
+    answers = burst(bench.client("node-node2"), b"GET /policy HTTP/1.1\r\nHost: x\r\n\r\n", 260)
+    statuses = [answer.status for answer in answers]
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+    assert set(statuses) == {200, 429}
+    assert bench.client("node-node1").ask("GET", "/policy").status == 200
+    time.sleep(21)  # node2's rate is forgotten
+
+
+def test_a_clamped_intake_refuses_samples_and_keeps_heartbeats(bench: Bench, node1: Client) -> None:
+    """A rack clamps at once (429, the sender keeps what it has); the policy process is not hindered (D8)."""
+    intake = "/var/lib/sideband/rack/intake.map"
+    body = snappy(write_request([([("__name__", "bulk"), ("m", "x" * 900), ("n", str(n))], [(1.0, now())]) for n in range(60)]))
+    assert len(body) > 50000
+    bench.admin(f"set map {intake} bytes_per_second 500")
+    try:
+        statuses = [node1.ask("POST", "/api/v1/write", body, REMOTE_WRITE).status for _ in range(4)]
+        assert statuses == [204, 429, 429, 429]  # 500 B/s over 60 s admit one batch of 54 kB, no second
+        assert bench.client("node-node2").ask("POST", "/api/v1/write", body, REMOTE_WRITE).status == 204
+        mark = marker()
+        assert node1.push_text(f'beat{{m="{mark}"}} 1\n').status == 204
+        assert node1.ask("GET", "/policy").status == 200
+        assert_own(bench, mark)
+        assert refused(bench)["intake"] >= 3
+        bench.admin(f"set map {intake} bytes_per_second 100000")
+        assert node1.ask("POST", "/api/v1/write", body, REMOTE_WRITE).status == 204
+    finally:
+        bench.admin(f"set map {intake} bytes_per_second 0")
+    assert node1.ask("POST", "/api/v1/write", body, REMOTE_WRITE).status == 204
+
+
+def test_no_refusal_makes_a_sender_drop_its_block(bench: Bench, node1: Client) -> None:
+    """Case 50: 400 and 409 are dropped at once; none of the refusals above uses them."""
+    configuration = (bench.root / "etc/sideband/rack/haproxy.cfg").read_text()
+    statuses = set(map(int, re.findall(r"deny_status (\d+)", configuration)))
+    assert statuses == {403, 405, 411, 413, 429}
+    for path in ("region", "lake"):
+        text = (bench.root / f"etc/sideband/{path}/haproxy.cfg").read_text()
+        assert not {400, 409} & set(map(int, re.findall(r"deny_status (\d+)", text)))
+
+
+# -- the document and the clock -------------------------------------------------------------------------------
+
+
+def test_the_document_is_answered_from_the_map_conditionally(bench: Bench, node1: Client) -> None:
+    import base64
+
+    documents = "/var/lib/sideband/rack/documents.map"
+    first = node1.ask("GET", "/policy")
+    assert (first.status, json.loads(first.body)) == (200, {"documents": []})
+    text = json.dumps({"documents": [{"document": '{"a":"%[src] \\ \' ü"}', "signature": "-----BEGIN\nx\n" * 2500}]})
+    assert len(text) > 30000
+    for key, value in (("body", base64.b64encode(text.encode()).decode()), ("etag", "0123abcd")):
+        assert bench.admin(f"set map {documents} {key} {value}").strip() == ""
+    try:
+        answer = node1.ask("GET", "/policy", headers=[("If-None-Match", first.headers["etag"])])
+        assert (answer.status, answer.text) == (200, text)
+        again = node1.ask("GET", "/policy?x=1", headers=[("If-None-Match", answer.headers["etag"])])
+        assert (again.status, again.body, again.headers["etag"]) == (304, b"", answer.headers["etag"])
+        assert node1.ask("GET", "/policy", headers=[("If-None-Match", '"0123abcde"')]).status == 200
+    finally:
+        bench.admin(f"set map {documents} body {base64.b64encode(first.body).decode()}")
+        bench.admin(f"set map {documents} etag none")
+
+
+def test_every_answer_carries_the_racks_clock(node1: Client) -> None:
+    for answer in (node1.ask("GET", "/policy"), node1.ask("GET", "/x"), node1.push_text("beat 1\n"),
+                   node1.ask("GET", "/policy", headers=[("If-None-Match", '"none"')])):  # fmt: skip
+        assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()) < 3
+
+
+# -- secrets --------------------------------------------------------------------------------------------------
+
+
+def test_the_random_name_stands_in_no_argument_list_and_no_readable_file(bench: Bench) -> None:
+    secret = random_name(bench)
+    assert re.fullmatch(r"__id_[0-9a-f]{16}", secret)
+    for process in bench.processes.values():
+        for child in (Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split() + [str(process.pid)]:
+            assert secret.encode() not in (Path("/proc") / child / "cmdline").read_bytes()
+    for path in (bench.root / "etc/sideband").rglob("*"):
+        if path.is_file() and secret.encode() in path.read_bytes():
+            assert path.name == "identity.env"
+            assert path.stat().st_mode & 0o777 == 0o600
+    for path in (bench.root / "etc/sideband").rglob("*"):
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes():
+            assert path.stat().st_mode & 0o007 == 0
+
+
+# -- region and lake ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("port", "address", "path", "allowed"),
+    [
+        (8428, "10.30.0.31", "/api/v1/write", "rack-rack1"),
+        (8429, "10.30.0.41", "/hot/api/v1/write", "region-region1"),
+        (8429, "10.30.0.41", "/minute/api/v1/write", "region-region1"),
+        (8430, "10.30.0.41", "/minute/api/v1/query?query=1", "gateway-gateway1"),
+        (8430, "10.30.0.41", "/minute/api/v1/query_range?query=1&start=-1m&step=30s", "gateway-gateway1"),
+        (8430, "10.30.0.41", "/hot/api/v1/query?query=1", "gateway-gateway1"),
+    ],
+)
+def test_each_hop_hears_its_own_function_only(bench: Bench, port: int, address: str, path: str, allowed: str) -> None:
+    method = "GET" if port == 8430 else "POST"
+    body = b"" if port == 8430 else snappy(b"")
+    for identity in ("node-node1", "rack-rack1", "region-region1", "lake-lake1", "gateway-gateway1", "tenant-alpha"):
+        client = bench.client(identity, address, port)
+        headers = REMOTE_WRITE if body else ()
+        answer = client.ask(method, path, body, headers)
+        assert answer.status == (403 if identity != allowed else answer.status), identity
+        if identity == allowed:
+            assert answer.status in (200, 204), answer
+            other = "GET" if method == "POST" else "POST"
+            assert client.ask(other, path.split("?")[0], b"").status == 405
+            for wrong in ("/api/v1/status/tsdb", "//" + path[1:], "/minute/api/v1/admin/tsdb/delete_series", "/hot/-/quit"):
+                assert client.ask(method, wrong, body).status == 403
+
+
+def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(bench: Bench, node1: Client) -> None:
+    mark = marker()
+    for step in range(1, 8):
+        text = f'gauge{{m="{mark}"}} {step}\nevents_total{{m="{mark}"}} {100 + 10 * step}\n'
+        assert node1.push_text(text).status == 204
+        time.sleep(1)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and len(bench.hot(f'gauge{{m="{mark}"}}')[0]["values"]) < 7:
+        time.sleep(0.3)
+    assert len(bench.hot(f'gauge{{m="{mark}"}}')[0]["values"]) == 7
+
+    def minute(query: str) -> list[dict[str, object]]:
+        found = json.loads(bench.plain(8532, "/api/v1/query?query=" + urllib.parse.quote(query)))
+        return found["data"]["result"]
+
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        count = minute(f'sum(sum_over_time({{__name__="gauge:5s_count_samples",m="{mark}"}}[1m]))')
+        if count and count[0]["value"][1] == "7":  # type: ignore[index]
+            break
+        time.sleep(0.5)
+    bench.plain(8532, "/internal/force_flush")
+    names = {row["metric"]["__name__"] for row in minute(f'last_over_time({{m="{mark}"}}[1m])')}  # type: ignore[index]
+    outputs = {"gauge:5s_sum_samples", "gauge:5s_count_samples", "gauge:5s_min", "gauge:5s_max", "events_total:5s_increase"}
+    assert names == outputs
+
+    def value(query: str) -> float:
+        return float(minute(query)[0]["value"][1])  # type: ignore[index]
+
+    assert value(f'sum_over_time({{__name__="gauge:5s_sum_samples",m="{mark}"}}[1m])') == 28
+    assert value(f'min_over_time({{__name__="gauge:5s_min",m="{mark}"}}[1m])') == 1
+    assert value(f'max_over_time({{__name__="gauge:5s_max",m="{mark}"}}[1m])') == 7
+
+
+def test_a_late_spool_is_stored_and_an_outage_of_the_hot_tier_is_made_up(bench: Bench, node1: Client) -> None:
+    mark = marker()
+    late = [([("__name__", "late"), ("m", mark)], [(float(n), now() - 3000000 + n * 5000) for n in range(100)])]
+    assert node1.push([([("__name__", "late"), ("m", mark)], [(1.0, now())])]).status == 204
+    bench.hot_when(f'late{{m="{mark}"}}')
+    bench.stop("sideband-hot.service")
+    assert node1.push(late).status == 204
+    time.sleep(2)
+    bench.start("sideband-hot.service")
+    bench.wait_for(("127.0.0.1", 9090))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and len(bench.hot(f'late{{m="{mark}"}}')[0]["values"]) < 101:
+        time.sleep(0.5)
+    assert len(bench.hot(f'late{{m="{mark}"}}')[0]["values"]) == 101
+
+
+def test_the_hot_tier_keeps_flowing_after_what_it_cannot_store(bench: Bench, node1: Client) -> None:
+    """Acceptance 5, second half. What such a block costs is told by docs/adr/0008-time-in-the-hot-tier.md."""
+    instant = now()
+    poison: list[list[tuple[list[tuple[str, str]], list[tuple[float, int]]]]] = [
+        [([("__name__", "far"), ("m", "future")], [(1.0, instant + 10**10)])],
+        [([("__name__", "far"), ("m", "past")], [(1.0, 1000)])],
+        [([("__name__", "far"), ("m", "same")], [(1.0, instant), (2.0, instant), (3.0, instant)])],
+        [([("__name__", "far"), ("m", "soon")], [(1.0, instant + 540000)])],
+        [([("__name__", "no name at all")], [(1.0, instant)]), ([("x", "1")], [(1.0, instant)])],
+        [([("__name__", "far"), *((f"l{n}", "v" * 500) for n in range(60))], [(1.0, instant)])],
+    ]
+    for series in poison:
+        assert node1.push(series).status == 204
+    time.sleep(2)
+    for who in ("node-node1", "node-node2"):
+        mark = marker()
+        assert bench.client(who).push([([("__name__", "after"), ("m", mark)], [(1.0, now())])]).status == 204
+        assert len(bench.hot_when(f'{{m="{mark}"}}')) == 1
+
+
+# -- gateway --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(bench: Bench) -> Bench:
+    rows = "".join(f'load{{rack="rack{r}",node="node{n}"}} {n}\n' for r, n in ((1, 1), (1, 2), (2, 3)))
+    bench.plain(8532, "/api/v1/import/prometheus", "POST", rows.encode())
+    bench.plain(8532, "/internal/force_flush")
+    time.sleep(6)  # past the tier's latency offset
+    return bench
+
+
+def ask(bench: Bench, query: str, tenant: str = "alpha", path: str = "/api/v1/query") -> Answer:
+    return bench.client(f"tenant-{tenant}", "10.40.0.51", 8443).ask("GET", f"{path}?{query}")
+
+
+def racks(answer: Answer) -> set[str]:
+    assert answer.status == 200, answer
+    return {row["metric"].get("rack", "") for row in json.loads(answer.body)["data"]["result"]}
+
+
+def test_a_tenant_sees_its_racks_and_no_other(stored: Bench) -> None:
+    for query in ("load", '{__name__=~".%2B"}', 'load{rack="rack2"} or load', 'load{rack=~".*"}', "sum(load) by (rack)"):
+        encoded = query.replace(" ", "%20").replace('"', "%22").replace("{", "%7B").replace("}", "%7D")
+        assert racks(ask(stored, f"query={encoded}")) <= {"rack1"}
+        assert racks(ask(stored, f"query={encoded}", "beta")) <= {"rack2"}
+    assert racks(ask(stored, "query=load")) == {"rack1"}
+    assert racks(ask(stored, "query=load", "beta")) == {"rack2"}
+    series = ask(stored, "query=load&start=-1m&step=5s", path="/api/v1/query_range")
+    assert racks(series) == {"rack1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a b", "a+b", "a&b=c", "100%", "%41", "#x", "a;b", "a?b", "ü 节点", "'x'", "a\\\\b", "{}[]()", "a/b", "a,b|c", "~^$*", "<>"],
+)
+@pytest.mark.parametrize("plus", [False, True])
+def test_a_question_arrives_as_it_was_asked(stored: Bench, text: str, plus: bool) -> None:
+    """Decoded and encoded again without loss; the label comes back from the store."""
+    query = f'label_set(vector(1), "said", "{text}")'
+    encoded = urllib.parse.quote_plus(query) if plus else urllib.parse.quote(query, safe="")
+    answer = ask(stored, f"query={encoded}&time={time.time():.0f}")
+    assert answer.status == 200, answer
+    assert json.loads(answer.body)["data"]["result"][0]["metric"]["said"] == text.replace("\\\\", "\\")
+
+
+def test_a_long_question_passes_and_a_longer_one_is_refused(stored: Bench) -> None:
+    query = 'label_set(vector(1), "said", "' + "ü" * 1200 + '")'
+    assert ask(stored, "query=" + urllib.parse.quote(query)).status == 200
+    answer = ask(stored, "query=" + "x" * 8200)
+    assert (answer.status, "shorten" in answer.text) == (414, True)
+
+
+REFUSED_QUERIES = [
+    "query=load&extra_filters[]={rack=~%22.*%22}", "query=load&extra_filters%5B%5D=%7Brack%3D~%22.*%22%7D",
+    "query=load&extra_filters=%7B%7D", "query=load&extra_label=rack=rack2", "query=load&nocache=1", "query=load&trace=1",
+    "query=load&query=up", "query=load&time=1&time=2", "query=load&Query=up", "query=load&%71uery=up", "query=load&",
+    "&query=load", "query=load&&time=1", "query=load;extra_filters[]=x", "query=load?x", "query", "", "query=", "time=1",
+    "query=%", "query=%4", "query=%zz", "query=up%00", "query=load&start=1", "query=load&step=1", "match[]=load",
+    "query=load&timeout=1h", "query=load&max_lookback=1d", "query=load&latency_offset=0s",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", REFUSED_QUERIES)
+def test_every_other_parameter_is_refused_with_a_reason(stored: Bench, query: str) -> None:
+    """Case 68: enforcement is not in what the client sends."""
+    answer = ask(stored, query)
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "text/plain"
+    assert re.search(r"allowed parameters|twice|percent-encoding|missing", answer.text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//api/v1/query", "/api/v1/query/", "/api/v1/%71uery", "/API/v1/query", "/api/v1/query/../admin/tsdb/delete_series",
+        "//api/v1/admin/tsdb/delete_series", "/api/v1/%61dmin/tsdb/delete_series", "/x/../internal/force_flush",
+        "/api/v1/admin/tsdb/delete_series", "/api/v1/series", "/api/v1/labels", "/api/v1/label/rack/values", "/api/v1/export",
+        "/prometheus/api/v1/query", "/minute/api/v1/query", "/federate", "/metrics", "/vmui", "/", "/api/v1/query;x",
+    ],
+)  # fmt: skip
+def test_every_other_path_of_the_gateway_is_refused(stored: Bench, path: str) -> None:
+    """Case 70."""
+    answer = ask(stored, "query=load&match[]=up", path=path)
+    assert (answer.status, "/api/v1/query_range" in answer.text) == (403, True)
+
+
+def test_only_get_without_a_body_is_answered(stored: Bench) -> None:
+    client = stored.client("tenant-alpha", "10.40.0.51", 8443)
+    form = b"query=load&extra_filters[]={}"
+    for method in ("POST", "PUT", "DELETE", "HEAD", "OPTIONS"):
+        answer = client.ask(method, "/api/v1/query?query=load", form if method == "POST" else b"")
+        assert answer.status == 405
+    header = [("Content-Type", "application/x-www-form-urlencoded")]
+    assert client.ask("GET", "/api/v1/query?query=load", form, header).status == 413
+    assert racks(client.ask("GET", "/api/v1/query?query=load", headers=[("X-HTTP-Method-Override", "POST")])) == {"rack1"}
+
+
+@pytest.mark.parametrize("identity", ["node-node1", "rack-rack1", "region-region1", "lake-lake1", "gateway-gateway1"])
+def test_who_is_no_tenant_is_refused(stored: Bench, identity: str) -> None:
+    answer = stored.client(identity, "10.40.0.51", 8443).ask("GET", "/api/v1/query?query=load")
+    assert (answer.status, "sideband_tenants" in answer.text) == (403, True)
+
+
+def test_one_tenant_does_not_use_up_anothers_share(stored: Bench) -> None:
+    request = b"GET /api/v1/query?query=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+    statuses = {answer.status for answer in burst(stored.client("tenant-beta", "10.40.0.51", 8443), request, 120)}
+    assert statuses == {200, 429}
+    assert ask(stored, "query=load").status == 200
