@@ -145,8 +145,8 @@ def answers(host: Host) -> bool:
             check=False,
         )
         return done.returncode == 0
-    with contextlib.suppress(OSError), socket.create_connection((host.address, 22), timeout=1) as connection:
-        connection.settimeout(2)
+    with contextlib.suppress(OSError), socket.create_connection((host.address, 22), timeout=3) as connection:
+        connection.settimeout(6)
         return connection.recv(4) == b"SSH-"
     return False
 
