@@ -97,6 +97,8 @@ def up() -> dict[str, float]:
             dead = [
                 h for h in topology.hosts.values() if not keeper.alive(h) and not keeper.marker(h).exists()
             ]
+            # The lists may have changed since: the running lab sees a new mirror at once.
+            mirror.ensure()
             if not dead:
                 line(f"lab: up, {len(topology.hosts)} hosts; nothing to do")
                 return seconds
