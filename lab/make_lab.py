@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,11 @@ def playbook(name: str) -> int | None:
 
 def versions() -> dict[str, str]:
     release = dict(re.findall(r"^(\w+)=\"?([^\"\n]*)", Path("/etc/os-release").read_text(), re.MULTILINE))
-    found = {"machine": release.get("PRETTY_NAME", "?"), "kernel": platform.release()}
+    found = {
+        "machine": release.get("PRETTY_NAME", "?"),
+        "kernel": platform.release(),
+        "ansible-core": metadata.version("ansible-core"),
+    }
     path = mirror.MIRROR / "manifest.json"
     if path.is_file():
         for suite, packages in json.loads(path.read_text()).items():

@@ -30,11 +30,15 @@ def phase(text: str, seconds: dict[str, float] | None = None) -> Iterator[None]:
     """Announces a phase, and how long it took once it is over."""
     line(f"{text} ...")
     begin = time.monotonic()
-    yield
-    took = time.monotonic() - begin
-    if seconds is not None:
-        seconds[text] = round(took, 1)
-    line(f"{text}: {took:.1f} s")
+    how = "failed after "
+    try:
+        yield
+        how = ""
+    finally:
+        took = time.monotonic() - begin
+        if seconds is not None:
+            seconds[text] = round(took, 1)
+        line(f"{text}: {how}{took:.1f} s")
 
 
 def run(
