@@ -15,6 +15,7 @@ from .model import CLIENTS, Flow, Host, Interface, Site, parse_site
 from .nftables import compile_ruleset
 from .price import intake_bytes_per_second, keep_pattern
 from .qdisc import compile_shapes, shape_record
+from .rollout import parse as parse_rollout
 from .units import DSCP, authority
 
 Record = dict[str, Any]
@@ -59,6 +60,7 @@ def build_model(site: Site, contract: Mapping[str, Any]) -> Record:
             for tenant in site.tenants
         ],
         "versions": dict(site.versions),
+        "rollout": parse_rollout(contract["nouns"].get("rollout")),
         "flows": [_flow(flow) for flow in site.flows],
         "sources": {"4": site.sources(4), "6": site.sources(6)},
     }

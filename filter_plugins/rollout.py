@@ -1,0 +1,210 @@
+"""Filters of role rollout: they hand the pure rules of rings, gate and preflight to plays."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "module_utils"))
+
+from sideband import gate, preflight, rollout
+from sideband.errors import ContractError
+from sideband.load import plain
+from sideband.systems import load as load_systems
+
+
+def plan(model: Any, groups: Any) -> dict[str, Any]:
+    """Step -> ring and hosts, in order: `sideband_model | sideband_rollout_plan(groups)`."""
+    try:
+        return rollout.plan(model, groups)
+    except ContractError as error:
+        raise AnsibleFilterError(str(error)) from None
+
+
+def release(model: Any) -> str:
+    return rollout.release(model, str(ROOT))
+
+
+def _vitals(result: Any) -> Any:
+    """A registered result of host_vitals; one of a host that was lost holds none."""
+    return result.get("vitals") if isinstance(result, Mapping) else None
+
+
+def look(variables: Mapping[str, Any]) -> gate.Look:
+    """What a run has learnt of one host."""
+    found = {when: variables.get(f"__rollout_{when}") for when in ("before", "after", "soaked")}
+    lost = [each for each in found.values() if isinstance(each, Mapping) and not _vitals(each)]
+    return gate.Look(
+        before=_vitals(found["before"]),
+        after=_vitals(found["after"]),
+        soaked=_vitals(found["soaked"]),
+        applied=bool(variables.get("__rollout_applied", False)),
+        error=next((str(each["msg"]) for each in lost if each.get("msg")), ""),
+    )
+
+
+def applied(hosts: Sequence[str], hostvars: Any) -> list[str]:
+    """Those that every layer went through on."""
+    return [host for host in hosts if look(hostvars[host]).applied]
+
+
+def known_before(hosts: Sequence[str], hostvars: Any) -> dict[str, Any]:
+    found = {host: look(hostvars[host]).before for host in hosts}
+    return {host: vitals for host, vitals in found.items() if vitals is not None}
+
+
+def verdict(
+    step: Mapping[str, Any], model: Any, hostvars: Any, before: Any, series: Any, failures: Any
+) -> dict[str, Any]:
+    """Whether the next step may begin, why not, and which hosts go back. `before` is the book's: what hosts
+    were like before an interrupted run too. `series` holds the lake's answers before and now."""
+    findings: list[gate.Finding] = []
+    levels = _levels(series.get("now", {}), model, step["hosts"])
+    names, names_before = (gate.names_by_node(series.get(when, {})) for when in ("now", "before"))
+    for host in step["hosts"]:
+        seen = look(hostvars[host])
+        seen = gate.Look(before.get(host, seen.before), seen.after, seen.soaked, seen.applied, seen.error)
+        demand = rollout.demand(model, host, levels[host])
+        against = gate.judge_host(host, seen, demand)
+        if not against:
+            against = gate.judge_series(host, demand, names_before.get(host, ()), names.get(host, ()))
+        findings += against
+    budget = model["rollout"]["failure_budget"]
+    earlier = [host for host in failures if host not in step["hosts"]]
+    judged = gate.verdict(step["ring"], step["hosts"], findings, earlier, budget)
+    back = [host for host in (judged.failed if judged.passed else step["hosts"]) if host in before]
+    return {
+        "passed": judged.passed,
+        "cause": judged.cause,
+        "failed": judged.failed,
+        "findings": [str(finding) for finding in judged.findings],
+        "back": back,
+    }
+
+
+def _levels(answers: Any, model: Any, hosts: Sequence[str]) -> dict[str, str]:
+    """A node that has not said its level is taken to be at the top."""
+    top = model["ladder"]["order"][0]
+    said = gate.level_by_node(answers, top)
+    return {host: said[host] if said.get(host) in model["ladder"]["levels"] else top for host in hosts}
+
+
+def _slowest(answers: Any, model: Any, hosts: Sequence[str]) -> int:
+    levels = _levels(answers, model, hosts)
+    return max(int(model["ladder"]["levels"][level]["period_seconds"]) for level in levels.values())
+
+
+def level_query(hosts: Sequence[str], model: Any) -> str:
+    window = rollout.PERIODS * int(model["ladder"]["always"]["period_seconds"])
+    return f'last_over_time(sideband_policy_level{{node=~"{"|".join(hosts)}"}}[{window}s])'
+
+
+def names_query(hosts: Sequence[str], model: Any, answers: Any) -> str:
+    """Which names of these hosts came within the last periods of the slowest of them."""
+    window = rollout.PERIODS * _slowest(answers, model, hosts)
+    return f'count by (__name__, node) (last_over_time({{job="node", node=~"{"|".join(hosts)}"}}[{window}s]))'
+
+
+def soak(model: Any, hosts: Sequence[str], series: Any) -> int:
+    return rollout.soak_seconds(model, _slowest(series.get("before", {}), model, hosts))
+
+
+def undo(before: Any, now: Any) -> list[dict[str, str]]:
+    return [{"owner": each.owner, "state": each.state} for each in gate.undo(before, now)]
+
+
+def gathered(hosts: Sequence[str], hostvars: Any) -> dict[str, Any]:
+    """Host -> what still differs, of those that are back."""
+    found: dict[str, Any] = {}
+    for host in hosts:
+        found.update(hostvars[host].get("__rollout_back", {}))
+    return found
+
+
+def back_lines(back: Mapping[str, Sequence[str]]) -> list[str]:
+    """One sentence for each host that went back."""
+    if not back:
+        return ["no host had been changed"]
+    return [
+        f"{host} is not as it was: {', '.join(left)}" if left else f"{host} is back, byte for byte"
+        for host, left in back.items()
+    ]
+
+
+def connects(part: Any) -> list[str]:
+    """Where the contract lets this host connect to."""
+    found = []
+    for servers in part["reaches"].values():
+        for server in servers:
+            found += [where for where in (server["authority"], server["authority6"]) if where]
+    return sorted(set(found))
+
+
+def first_look(interpreter: Any) -> str:
+    """The shell command that needs nothing on the host but a shell."""
+    text = "" if interpreter is None or str(interpreter).startswith("auto") else str(interpreter)
+    return preflight.FIRST_LOOK.format(interpreter=shlex.quote(text) if text else "")
+
+
+def may_run(result: Any) -> bool:
+    """Whether the interpreter that Ansible will take can run our modules."""
+    answer = _answer(result)
+    return answer is not None and not preflight.judge_interpreter("", answer["pythons"])
+
+
+def _answer(result: Any) -> Any:
+    if not isinstance(result, Mapping) or result.get("unreachable") or not result.get("stdout"):
+        return None
+    return preflight.parse_first_look(str(result["stdout"]))
+
+
+def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
+    """Every reason why a host of the play cannot take sideband, one line each."""
+    releases = load_systems(str(ROOT / "roles/host/vars/systems"))
+    errors = []
+    for host in hosts:
+        variables = hostvars[host]
+        found = preflight.judge_first_look(host, _answer(variables.get("__preflight_look")), releases)
+        facts = variables.get("__preflight_facts")
+        if isinstance(facts, Mapping) and isinstance(facts.get("facts"), Mapping):
+            found += preflight.judge_facts(host, plain(facts["facts"], host), model["hosts"][host])
+        elif not found:
+            said = str(facts.get("msg", "")) if isinstance(facts, Mapping) else ""
+            found.append(preflight.unread(host, said))
+        errors += found
+    return [str(error) for error in errors]
+
+
+def devices(part: Any) -> list[str]:
+    """Interfaces that sideband is to own on this host."""
+    return [str(each["device"]) for each in part["interfaces"].values() if each["managed"]]
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Any]:
+        return {
+            "sideband_rollout_plan": plan,
+            "sideband_release": release,
+            "sideband_applied": applied,
+            "sideband_known_before": known_before,
+            "sideband_verdict": verdict,
+            "sideband_level_query": level_query,
+            "sideband_names_query": names_query,
+            "sideband_soak": soak,
+            "sideband_undo": undo,
+            "sideband_gathered": gathered,
+            "sideband_back_lines": back_lines,
+            "sideband_residue": gate.residue,
+            "sideband_removal_order": gate.in_removal_order,
+            "sideband_connects": connects,
+            "sideband_first_look": first_look,
+            "sideband_may_run": may_run,
+            "sideband_world_errors": world_errors,
+            "sideband_devices": devices,
+        }
