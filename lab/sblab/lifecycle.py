@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from .takedown import remains, takedown, unmount
 from .topology import Host, Topology, load, parse_host
 
 FILE = RUN / "lab.json"
+TOKEN = STATE / "token"
 SPARES = RUN / "spares"
 _LOCK = Path("/run/sideband-lab.lock")
 
@@ -60,6 +62,15 @@ def identity() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in names)).hexdigest()
 
 
+def ours(running: dict[str, Any]) -> bool:
+    """Built from this folder as it is now: a new clone in an old one's place has other keys and no disks."""
+    try:
+        token = TOKEN.read_text()
+    except OSError:
+        return False
+    return running.get("checkout") == str(CHECKOUT) and running.get("token") == token
+
+
 def spares() -> dict[str, Host]:
     found = {}
     for path in sorted(SPARES.glob("*.json")) if SPARES.is_dir() else []:
@@ -93,7 +104,7 @@ def up() -> dict[str, float]:
     topology, seconds = load(), dict[str, float]()
     with locked():
         running = state()
-        if running.get("checkout") == str(CHECKOUT) and running.get("identity") == identity():
+        if ours(running) and running["identity"] == identity():
             dead = [
                 h for h in topology.hosts.values() if not keeper.alive(h) and not keeper.marker(h).exists()
             ]
@@ -113,8 +124,10 @@ def up() -> dict[str, float]:
         prepare(topology, seconds)
         with phase("hosts", seconds):
             took = _boot(topology)
+        TOKEN.write_text(uuid.uuid4().hex)
         record = {
             "checkout": str(CHECKOUT),
+            "token": TOKEN.read_text(),
             "identity": identity(),
             "started": int(time.time()),
             "boot_seconds": took,
@@ -202,7 +215,7 @@ def status() -> dict[str, Any]:
     return {
         "up": bool(running),
         "checkout": running.get("checkout", ""),
-        "ours": running.get("checkout") == str(CHECKOUT),
+        "ours": ours(running),
         "hosts": hosts,
         "boot_seconds": running.get("boot_seconds", {}),
     }

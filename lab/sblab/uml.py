@@ -167,7 +167,8 @@ def build(host: Host, topology: Topology) -> None:
     line(f"image {host.name}: writing its disk")
     ready.unlink(missing_ok=True)
     image(host).unlink(missing_ok=True)
-    base, work = IMAGES / f"{host.name}.build", IMAGES / f"{host.name}.merged"
+    # Mounted where taking down looks, in case this is interrupted.
+    base, work = IMAGES / f"{host.name}.build", RUN / "build" / host.name
     shutil.rmtree(base, ignore_errors=True)
     try:
         images.overlay(f"{layer}:{images.root(host.suite)}", base / "upper", base / "work", work)
