@@ -72,6 +72,7 @@ class Engine:
             if shaping.read(self.system, device)[0] == f"{shaping.MAJOR}:":
                 plan.changes.append(Change("shape", device, "remove"))
         self._plan_units(plan)
+        plan.changes += network.plan_given_up(self.system, self.record.network, want.network)
         if want.network:
             stale = self._why(want, want.network.paths, self.record.running.get("network"))
             plan.changes += network.plan(self.system, want.network, stale)
@@ -377,10 +378,22 @@ class Engine:
         if want.nftables and [want.nftables.family, want.nftables.table] not in self.record.tables:
             self.record.tables.append([want.nftables.family, want.nftables.table])
         self.record.devices = sorted(set(self.record.devices) | set(want.shapes))
+        if want.network:
+            self._intend_network(want.network)
         self.record.pending = generation
         record.save(self.system, self.record)
         if self._needs_program(want):
             self.system.write(self._program_path(), self.program, 0o600, os.geteuid(), os.getegid())
+
+    def _intend_network(self, want: network.Network) -> None:
+        ledger = self.record.network or {"reload": want.reload, "addresses": [], "links": {}}
+        links = network.read_links(self.system)
+        for device in want.devices:
+            if device in links:
+                ledger["links"].setdefault(device, links[device])
+        ledger["addresses"] += [list(one) for one in want.addresses if list(one) not in ledger["addresses"]]
+        ledger["reload"] = want.reload
+        self.record.network = ledger
 
     def _perform(self, plan: Plan) -> None:
         system, want = self.system, plan.want
@@ -408,6 +421,7 @@ class Engine:
             if change.action == "load":
                 shaping.load(system, want.shapes[change.name])
         self._run_units(plan)
+        network.give_up(system, plan.of("old network", "old address", "old link"))
         if want.network:
             network.apply(system, want.network, plan.of("network", "bridge port"))
             self.record.running["network"] = self._inputs(want, want.network.paths)
@@ -473,6 +487,16 @@ class Engine:
         kept.units = {name: state for name, state in kept.units.items() if name in want.units}
         kept.tables = [[want.nftables.family, want.nftables.table]] if want.nftables else []
         kept.devices = sorted(want.shapes)
+        if want.network:
+            kept.network["addresses"] = [list(one) for one in want.network.addresses]
+            kept.network["links"] = {
+                device: up for device, up in kept.network["links"].items() if device in want.network.devices
+            }
+        else:
+            kept.network = {}
+            kept.running.pop("network", None)
+        if not want.nftables:
+            kept.running.pop("nftables", None)
         ran = kept.running.get("units", {})
         kept.running["units"] = {name: ran[name] for name in ran if name in want.units}
         if (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from .change import Change
 from .system import StateError, System
@@ -58,6 +59,48 @@ def read_vlans(system: System, ports: list[str]) -> dict[str, list[tuple[int, bo
                     for vlan in range(entry["vlan"], entry.get("vlanEnd", entry["vlan"]) + 1):
                         found[link["ifname"]].append((vlan, {"PVID", "Egress Untagged"} <= flags))
     return found
+
+
+def read_links(system: System) -> dict[str, bool]:
+    """Device -> whether it is set up."""
+    result = system.run(["ip", "-j", "link", "show"])
+    if result.rc != 0:
+        return {}
+    return {link["ifname"]: "UP" in link.get("flags", []) for link in json.loads(result.out or "[]")}
+
+
+def plan_given_up(system: System, ledger: dict[str, Any], want: Network | None) -> list[Change]:
+    """What an earlier generation set and this one does not: managers leave addresses on links that they are no
+    longer told about. A link goes back to being down if it was down before us."""
+    if not ledger:
+        return []
+    changes: list[Change] = []
+    if want is None:
+        changes.append(Change("old network", ledger["reload"], "reload", "its files are wanted no more"))
+    have = read_addresses(system) or {}
+    kept = set(want.addresses) if want else set()
+    for device, cidr in ledger["addresses"]:
+        if (device, cidr) in have and (device, cidr) not in kept:
+            changes.append(Change("old address", f"{cidr} {device}", "remove"))
+    links = read_links(system)
+    for device, was_up in sorted(ledger["links"].items()):
+        if device not in (want.devices if want else ()) and device in links and links[device] != was_up:
+            changes.append(Change("old link", device, "up" if was_up else "down", "as it was before"))
+    return changes
+
+
+def give_up(system: System, changes: list[Change]) -> None:
+    for change in changes:
+        if change.kind == "old network" and system.run(RELOADS[change.name], timeout=90).rc not in (0, 127):
+            raise StateError(f"`{' '.join(RELOADS[change.name])}` failed; look at `journalctl -u systemd-networkd`")
+    have = read_addresses(system) or {}
+    for change in changes:
+        if change.kind == "old address":
+            cidr, device = change.name.split()
+            if (device, cidr) in have:
+                system.must(["ip", "address", "del", cidr, "dev", device], "look at `ip address`")
+        elif change.kind == "old link":
+            system.must(["ip", "link", "set", "dev", change.name, change.action], "look at `ip link`")
 
 
 def plan(system: System, want: Network, stale: str) -> list[Change]:

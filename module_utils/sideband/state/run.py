@@ -100,15 +100,17 @@ def _present(engine: Engine, generation: Generation, check_mode: bool) -> Answer
     engine.note_arrivals(plan)
     engine.note_departures()
     if plan.changes or not same or kept.pending or news or ledger != (kept.installed, kept.awaited):
-        arm = None
-        if plan.want.guarded and plan.changes:
+        guarded = plan.want.guarded and bool(plan.changes)
 
-            def arm() -> None:
+        def arm() -> None:
+            if guarded:
                 guard.arm(engine, plan.want.guard_seconds, guard.ssh_connection())
 
         engine.apply(plan, generation if not same else kept.current, arm)
         if plan.changes:
             converged(engine, generation)
+        if guarded:
+            guard.extend(engine)
     return _answer(engine, plan, bool(plan.changes), news=news)
 
 
