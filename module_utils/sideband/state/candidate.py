@@ -137,8 +137,9 @@ def _check(system: System, item: File) -> str:
         for word in shlex.split(item.check)
     ]
     result = system.run(argv, timeout=60)
-    if result.rc == 127 and "no such program" in result.err:
-        return f"absent: {argv[0]}"
+    if result.rc == 127 and ("no such program" in result.err or argv[0] == "env"):
+        # `env NAME=value program …` gives a check its environment; what is missing is the program.
+        return "absent: " + next((word for word in argv if word != "env" and "=" not in word), argv[0])
     if result.rc != 0:
         said = (result.err + result.out).strip()[-2000:]
         return f"`{' '.join(argv)}` ended with {result.rc}: {said}"
