@@ -88,10 +88,15 @@ class Store:
         try:
             if raw is None:
                 raise Refused("malformed", "unreadable or too long")
-            for text, signature in documents.bundle_pairs(raw):
-                kept.append(documents.examine(text, signature, self._config.site, self._verifier))
+            pairs = documents.bundle_pairs(raw)
         except Refused as problem:
             self.damaged = f"{self._path}: {problem}"
+            return []
+        for text, signature in pairs:
+            try:
+                kept.append(self.examine(text, signature))
+            except Refused as problem:  # of a key, a level or a node that has been taken away since
+                self.damaged = f"{self._path}: {problem}"
         return kept
 
     def keep(self, signed: Sequence[Signed]) -> str:

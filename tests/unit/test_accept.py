@@ -216,6 +216,18 @@ def test_damaged_state_is_said_and_replaced(rack: Rack) -> None:
     assert rack.served == ["reduced"]
 
 
+def test_a_document_of_a_key_that_lost_its_trust_leaves_and_the_others_stay(rack: Rack) -> None:
+    rack.take(bundle_of(rack.signer.document("core", 5)))
+    path = rack.directory / "bundle.json"
+    good = json.loads(path.read_text())["documents"][0]
+    bad = {"document": rack.signer.document("heartbeat", 4).document.text(), "signature": good["signature"]}
+    path.write_text(json.dumps({"documents": [bad, good]}))
+    code, answer = rack.take(bundle_of(rack.signer.document("reduced", 6, scope=Scope("nodes", ("node1",)))))
+    assert code == 0
+    assert "signature" in answer["damaged"]
+    assert rack.served == ["reduced", "core"]
+
+
 def test_the_largest_bundle_passes_the_socket(rack: Rack) -> None:
     names = tuple(sorted(["node1", *(f"node{number:04d}" for number in range(400))]))
     big = rack.signer.document("core", 5, scope=Scope("nodes", names))
