@@ -39,5 +39,6 @@ def test_every_golden_says_something() -> None:
 def test_errors_are_short_and_say_what_next(case: dict[str, Any]) -> None:
     for line in case["errors"]:
         host, path, rest = line.split(": ", 2)
-        assert host and path and "; " in rest, line
+        assert all((host, path)), line
+        assert "; " in rest, line
         assert len(line) <= 240, line
