@@ -82,6 +82,9 @@ def _break_or_heal(args: argparse.Namespace) -> None:
 
 def _simple(command: str) -> Any:
     def build_images() -> None:
+        if lifecycle.ours(lifecycle.state()):
+            line("images: in use by the running lab, as they are")
+            return
         with phase("images"):
             images.bases(load().suites)
 

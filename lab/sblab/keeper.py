@@ -35,14 +35,16 @@ def script(host: Host, command: list[str], groups: list[Path], log: Path) -> str
     return f"""#!/bin/sh
 # Written by lab/lab: starts {host.name}, and again after a restart from inside.
 exec >>{shlex.quote(str(log))} 2>&1 </dev/null
+short=0
 while [ ! -e {shlex.quote(str(marker(host)))} ]; do
     begin=$(date +%s)
     ({joins}; exec {shlex.join(command)})
     code=$?
     [ ! -e {shlex.quote(str(marker(host)))} ] || exit 0
     {again}
-    # A host that dies at once would be started for ever.
-    [ $(($(date +%s) - begin)) -ge 5 ] || exit 1
+    # A host that dies at once, again and again, would be started for ever.
+    if [ $(($(date +%s) - begin)) -ge 10 ]; then short=0; else short=$((short + 1)); fi
+    [ $short -le 5 ] || exit 1
     {shlex.quote(str(LAB / "lab"))} rewire {host.name} || exit 1
 done
 """

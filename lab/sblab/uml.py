@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from . import images, keys, nspawn
@@ -176,7 +177,7 @@ def build(host: Host, topology: Topology) -> None:
         env = {**os.environ, "MKE2FS_SYNC": "0"}
         run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-d", work, image(host), SIZE], env=env)
     finally:
-        run(["umount", "-l", work])
+        subprocess.run(["umount", "-l", work], capture_output=True, check=False)
         shutil.rmtree(base, ignore_errors=True)
     ready.write_text(wanted)
 
