@@ -20,8 +20,8 @@ options:
     required: true
   run:
     description:
-      - "What all visits of one run share: C(magic), 16 bits that mark its frames; C(seconds), how long observers
-        live; C(rate), how many frames a host sends in a second, 0 for no limit."
+      - "What all visits of one run share: C(magic), 16 bits that mark its frames; C(seconds), how long its
+        observers live; C(rate), how many frames a host sends in a second, 0 for no limit."
     type: dict
     required: true
   request:
@@ -30,8 +30,8 @@ options:
     required: true
   through:
     description:
-      - A command that runs its arguments on a host which Ansible does not manage, with the standard input passed
-        on. The module then runs on the controller. Empty for a managed host.
+      - A command that runs its arguments on a host which Ansible does not manage, with the standard input
+        passed on. The module then runs on the controller. Empty for a managed host.
     type: list
     elements: str
     default: []
@@ -54,9 +54,9 @@ EXAMPLES = r"""
 RETURN = r"""
 found:
   description:
-    - What this visit found. C(open) gives C(macs), C(answers), C(hooks), C(queues), C(sockets), C(counters) and
-      C(versions). C(shoot) gives C(connects), C(sent) and C(unsent). C(collect) gives C(counters), C(devices),
-      C(answers) and C(problem).
+    - What this visit found. C(open) gives C(macs), C(answers), C(hooks), C(queues), C(sockets),
+      C(counters) and C(versions). C(shoot) gives C(connects), C(sent) and C(unsent). C(collect) gives
+      C(counters), C(devices), C(answers) and C(problem).
   returned: always, empty in check mode
   type: dict
 plan:

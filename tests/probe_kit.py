@@ -5,6 +5,7 @@ Ansible, a switch or systemd in between."""
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import os
 import subprocess
@@ -86,12 +87,15 @@ def lab_options(**changes: Any) -> Options:
     return Options(**{"training": True, "outside": (DESK,), **changes})
 
 
+SITES = itertools.count()
+
+
 class Site:
     """Namespaces up, rules loaded, services answering; `close` leaves nothing."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         self.model = model
-        self.stem = f"sbv{os.getpid()}"
+        self.stem = f"sbv{os.getpid()}x{next(SITES)}"
         self.directory = tempfile.TemporaryDirectory(prefix=self.stem)
         self.hosts = {name: host for name, host in model["hosts"].items() if host["interfaces"]}
         self.services: list[subprocess.Popen[str]] = []

@@ -65,7 +65,9 @@ def _collect(run: Record, request: Record, directory: str) -> Record:
         result["devices"] = probe_observer.ask(directory)
     except (OSError, ValueError) as error:
         result["problem"] = f"the observer is gone: {error}"
-    result["answers"] = [ask(one) for one in request.get("asks", [])]
+    asks = request.get("asks", [])
+    with ThreadPoolExecutor(max_workers=len(asks) or 1) as pool:  # one patience for all
+        result["answers"] = list(pool.map(ask, asks))
     return result
 
 

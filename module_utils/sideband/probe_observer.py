@@ -87,11 +87,15 @@ class Observer:
             while not self.done and time.monotonic() < self.deadline:
                 self._turn(1.0)
         finally:
-            for key in list(self.selector.get_map().values()):
-                self.selector.unregister(key.fileobj)
-                key.fileobj.close()  # type: ignore[union-attr]
-            with suppress(FileNotFoundError):
-                os.unlink(self.path)
+            if not self.done:
+                self._close()
+
+    def _close(self) -> None:
+        for key in list(self.selector.get_map().values()):
+            self.selector.unregister(key.fileobj)
+            key.fileobj.close()  # type: ignore[union-attr]
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
 
     def _turn(self, patience: float) -> int:
         ready = self.selector.select(patience)
@@ -117,7 +121,8 @@ class Observer:
                     key = (seen.source, seen.source_port, seen.destination, seen.destination_port)
                     found["marks"].setdefault(key, seen.dscp)
             elif sorted_out[0] == "answer":
-                found["answered"][sorted_out[1]] = sorted_out[2]
+                # The first answer: what follows it is the asker's own kernel, which knows of no connection.
+                found["answered"].setdefault(sorted_out[1], sorted_out[2])
             elif kind == _TO_US:
                 found["seen"].add(sorted_out[1])
             elif kind == _TO_OTHERS:
@@ -142,9 +147,11 @@ class Observer:
             until = time.monotonic() + 2
             while self._turn(0.05) and time.monotonic() < until:
                 pass
+            # Whoever asks may open anew at once, so the ports are given back before the answer.
+            control.close()
+            self._close()
+            self.done = True
             client.sendall(json.dumps(self.findings()).encode())
-        control.close()
-        self.done = True
 
     def findings(self) -> Record:
         return {

@@ -23,7 +23,8 @@ class Cause(NamedTuple):
     cells: tuple[Pair, ...]
 
     def __str__(self) -> str:
-        where = f" [{len(self.cells)} cells, first {self.cells[0]}]" if self.cells else ""
+        count = f"{len(self.cells)} cells, first " if len(self.cells) > 1 else ""
+        where = f" [{count}{self.cells[0]}]" if self.cells else ""
         return self.text + (f"; {self.hint}" if self.hint else "") + where
 
 
@@ -100,6 +101,15 @@ def judge(
     )
 
 
+def versions(visits: Mapping[str, Record]) -> dict[str, str]:
+    """What judged the packets, over all hosts."""
+    found: dict[str, set[str]] = {}
+    for visit in visits.values():
+        for name, version in visit.get("open", {}).get("versions", {}).items():
+            found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(mine)) for name, mine in sorted(found.items())}
+
+
 def switch_ports(model: Mapping[str, Any]) -> dict[tuple[str, str], str]:
     return {
         (port["host"], port["plane"]): f"{switch} port {port['port']}"
@@ -109,12 +119,18 @@ def switch_ports(model: Mapping[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def gather(judged: Iterable[Outcome]) -> list[Cause]:
-    """One cause for all cells that it explains, the widest first."""
-    found: dict[tuple[str, str], dict[Pair, None]] = {}
+    """One cause for all cells that it explains, the widest first. Where one counter fails in many ways, an
+    answered packet speaks for them: it says more than a number that is too small."""
+    found: dict[tuple[str, str], list[Outcome]] = {}
     for one in judged:
         if one.cause:
-            found.setdefault((one.cause, one.hint), {})[one.probe.pair] = None
-    causes = [Cause(text, hint, tuple(pairs)) for (text, hint), pairs in found.items()]
+            found.setdefault((one.root, "") if one.root else (one.cause, one.hint), []).append(one)
+    causes = []
+    for mine in found.values():
+        first = next((one for one in mine if one.probe.positive or "is answered" in one.cause), mine[0])
+        others = len({one.cause for one in mine}) - 1
+        text = first.cause + (f", and {others} more like it" if others else "")
+        causes.append(Cause(text, first.hint, tuple(dict.fromkeys(one.probe.pair for one in mine))))
     return sorted(causes, key=lambda cause: -len(cause.cells))
 
 

@@ -35,7 +35,10 @@ class Evidence:
 
     def __init__(self, plan: Plan, visits: Mapping[str, Record]) -> None:
         self.plan, self.visits = plan, visits
-        self.problems = {name: visit.get("problem", "") for name, visit in visits.items()}
+        self.problems = {
+            name: visit.get("problem") or visit.get("collect", {}).get("problem", "")
+            for name, visit in visits.items()
+        }
         self.answered: dict[int, str] = {}
         self.seen: dict[Spot, set[int]] = {}
         self.marks: dict[str, dict[tuple[str, int, str, int], int]] = {}
@@ -58,7 +61,9 @@ class Evidence:
         self.unsent.update({int(key): value for key, value in shot.get("unsent", {}).items()})
         self.connects.update({int(key): value for key, value in shot.get("connects", {}).items()})
         for device, found in visit.get("collect", {}).get("devices", {}).items():
-            self.answered.update({int(key): how for key, how in found["answered"].items()})
+            for key, how in found["answered"].items():
+                if how != "RST" or int(key) not in self.answered:
+                    self.answered[int(key)] = how
             self.seen[Spot(name, device)] = set(found["seen"])
             self.others[Spot(name, device)] = {int(key): n for key, n in found["bystander"].items()}
             for source, source_port, destination, port, dscp in found["marks"]:

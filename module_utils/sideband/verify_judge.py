@@ -20,12 +20,14 @@ PASS, FAIL, OBSERVED, UNTESTED = "pass", "fail", "observed", "untested"
 
 @dataclass(frozen=True)
 class Outcome:
-    """cause: where (host: path), what is wrong and what was got; '' where nothing is."""
+    """cause: where (host: path), what is wrong and what was got; '' where nothing is. root: what many such
+    causes have in common, where a list of them would hide it."""
 
     probe: Probe
     state: str
     cause: str = ""
     hint: str = ""
+    root: str = ""
 
 
 def outcomes(plan: Plan, evidence: Evidence, ports: Mapping[tuple[str, str], str]) -> list[Outcome]:
@@ -69,6 +71,7 @@ class _Judge:
                 f"{host}: {name}/ipv{probe.pair.family}: port {probe.port} of "
                 f"{probe.destination} does not answer the host itself (got {deaf})",
                 "the service is down or listens elsewhere",
+                f"{host} port {probe.port}",
             )
         if probe.kind == "pass":
             return Outcome(
@@ -122,6 +125,7 @@ class _Judge:
                 f"{where}: {self._what(probe)} from {probe.pair.source} is answered "
                 f"(got {evidence.answered[number]})",
                 "a deny rule is missing or comes too late: nft list table netdev sideband",
+                where,
             )
         if batch.short:
             return Outcome(
@@ -130,6 +134,7 @@ class _Judge:
                 f"{where}: it did not count all that it must drop (got {batch.rise} of "
                 f"{batch.arrived + batch.bystanders})",
                 "something else lets packets pass or drops them first",
+                where,
             )
         key = ("udp" if probe.shape == "udp" else "tcp", probe.destination, probe.port)
         deaf = evidence.deaf.get(key, "" if self._unasked(probe) else "it was not asked")
@@ -139,7 +144,8 @@ class _Judge:
                 FAIL,
                 f"{probe.pair.destination}: {key[0]} port {probe.port} of {probe.destination} "
                 f"answers not even the host itself, so silence proves nothing (got {deaf})",
-                "",
+                "the service is down or listens elsewhere",
+                f"{probe.pair.destination} port {probe.port}",
             )
         return Outcome(probe, OBSERVED if probe.expect == "observe" else PASS)
 
