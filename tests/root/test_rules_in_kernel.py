@@ -289,7 +289,7 @@ def test_a_fast_link_gets_explicit_values(pair: Pair) -> None:
 
 
 def test_without_explicit_values_the_kernel_warns(pair: Pair) -> None:
-    """The test above can fail: tc's own choice is a quantum that is too big, said on stderr with exit code 0."""
+    """The test above can fail: tc's own quantum is too big, which it says on stderr with exit code 0."""
     namespace = pair.names["node1"]
     text = "qdisc add dev edge0 root handle 1: htb default 99\n"
     text += "class add dev edge0 parent 1: classid 1:10 htb rate 2gbit ceil 100gbit\n"

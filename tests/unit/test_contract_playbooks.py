@@ -1,0 +1,139 @@
+"""contract.yml and validate.yml as they are run: on the controller alone, limited or not (cases 2, 7, 10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from contract_kit import LAB, ROOT
+
+DUMP = """
+- hosts: sideband:sideband_fabric
+  gather_facts: false
+  tasks:
+    - ansible.builtin.copy:
+        content: "{{ {'model': sideband_model, 'self': sideband_self} | to_json }}"
+        dest: "{{ lookup('ansible.builtin.env', 'DUMP') }}/{{ inventory_hostname }}"
+        mode: "0600"
+      delegate_to: localhost
+      vars: {ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+"""
+
+
+def play(*args: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    program = ROOT / ".venv" / "bin" / "ansible-playbook"
+    settings = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", **env}
+    return subprocess.run(
+        [str(program), *map(str, args)],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    copied = tmp_path / "site"
+    shutil.copytree(LAB, copied)
+    return copied
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def dump(tmp_path: Path, *args: str) -> dict[str, dict[str, object]]:
+    place = tmp_path / ("out" + "".join(args))
+    place.mkdir()
+    book = tmp_path / "dump.yml"
+    book.write_text(DUMP, encoding="utf-8")
+    done = play(ROOT / "playbooks" / "contract.yml", book, *args, DUMP=str(place))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in place.iterdir()}
+
+
+def test_a_limit_changes_nothing_in_the_model(tmp_path: Path) -> None:
+    """Case 2: a host alone gets the model of the full run."""
+    full = dump(tmp_path)
+    assert len(full) == 10
+    assert full["node3"]["self"] == full["node3"]["model"]["hosts"]["node3"]  # type: ignore[index]
+    assert dump(tmp_path, "--limit", "node3") == {"node3": full["node3"]}
+
+
+@pytest.mark.parametrize("args", [[], ["--limit", "node2"]])
+def test_validate_prints_the_plan_whatever_the_limit(args: list[str]) -> None:
+    done = play("playbooks/validate.yml", *args)
+    assert done.returncode == 0, done.stdout
+    assert "The contract of lab holds: 10 hosts" in done.stdout
+    assert "limit at the rack" in done.stdout
+
+
+def test_validate_of_a_host_that_is_not_there_fails() -> None:
+    assert play("playbooks/validate.yml", "--limit", "node9").returncode != 0
+
+
+def test_validate_says_every_fault_on_a_line_of_its_own(inventory: Path) -> None:
+    """All rings at once, a value that YAML changed on the way in among them; no fault hides another."""
+    edit(inventory / "group_vars/all/planes.yml", "vlan: 40", "vlan: 050")
+    edit(inventory / "group_vars/all/tiers.yml", "cap: 4GiB", 'cap: "{{ nowhere }}"')
+    edit(inventory / "host_vars/node1.yml", "edge: {", "edge: {mac: 52:54:00:12:34:56, ")
+    edit(
+        inventory / "host_vars/node2.yml", "sideband_rack: rack1", "sideband_rack: rack9\nsideband_rak: rack1"
+    )
+    done = play("-i", inventory, "playbooks/validate.yml")
+    assert done.returncode == 2
+    lines = (done.stdout + done.stderr).splitlines()
+    for line in (
+        "  all: sideband_planes.query.vlan: reads as an octal number (got 050, which is 40); "
+        "write it without the leading zero, or 40 if that is meant",
+        "  all: sideband_tiers: cannot be resolved; 'nowhere' is undefined",
+        "  node2: sideband_rak: unknown variable; did you mean 'sideband_rack'?",
+    ):
+        assert line in lines
+    assert any(
+        line.startswith("  node1: sideband_addresses.edge.mac: must be a MAC address in text (got 4")
+        for line in lines
+    )
+
+
+def test_a_vaulted_value_is_refused_with_its_password_at_hand(inventory: Path, tmp_path: Path) -> None:
+    """Case 10: the value would resolve, and go wherever the contract goes."""
+    secret = tmp_path / "password"
+    secret.write_text("opensesame\n", encoding="utf-8")
+    vault = ROOT / ".venv" / "bin" / "ansible-vault"
+    sealed = subprocess.run(
+        [str(vault), "encrypt_string", "--vault-password-file", str(secret), "hushhush"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    (inventory / "group_vars/all/tenants.yml").write_text(
+        "sideband_tenants:\n  - name: alpha\n    racks: [rack1]\n    certificate: "
+        + sealed.replace("\n", "\n      ")
+        + "\n",
+        encoding="utf-8",
+    )
+    done = play("-i", inventory, "playbooks/validate.yml", "--vault-password-file", str(secret))
+    text = done.stdout + done.stderr
+    assert done.returncode == 2
+    assert "sideband_tenants[alpha].certificate: is a vaulted value; the contract holds no secrets" in text
+    assert "hushhush" not in text
+    assert "ANSIBLE_VAULT" not in text
+
+
+@pytest.mark.parametrize("value", ["{}", "[]"])
+def test_an_odd_value_stops_with_a_reason_and_never_by_its_truth(value: str) -> None:
+    """Case 7: core 2.19 stops on conditions that yield a list, a mapping or text."""
+    done = play("playbooks/contract.yml", "-e", f'{{"sideband_tenants": {value}}}')
+    text = done.stdout + done.stderr
+    assert "Conditional" not in text
+    if value == "[]":
+        assert done.returncode == 0, text
+    else:
+        assert "all: sideband_tenants: must be a list" in text
