@@ -196,19 +196,28 @@ def clean(downloads: bool = False) -> None:
     line("lab: clean" + ("" if downloads or not CACHE.exists() else f"; downloads kept in {CACHE.name}/"))
 
 
+def _word(host: Host) -> str:
+    if keeper.marker(host).exists():
+        return "broken"
+    if not keeper.alive(host):
+        return "off"
+    return "answers" if keeper.answers(host) else "silent"
+
+
 def status() -> dict[str, Any]:
     running = state()
     hosts = {}
-    for host in everybody().hosts.values():
-        living = keeper.alive(host)
-        word = "answers" if living and keeper.answers(host) else "silent" if living else "off"
+    everyone = list(everybody().hosts.values())
+    with ThreadPoolExecutor(max_workers=len(everyone)) as pool:
+        words = list(pool.map(_word, everyone))
+    for host, word in zip(everyone, words):
         broken = [link.device for link in host.links if wires.marker(link).exists()]
         processes = sorted(p.name.split("-", 2)[2] for p in wires.BROKEN.glob(f"process-{host.name}-*"))
         hosts[host.name] = {
             "system": host.system,
             "suite": host.suite,
             "address": host.address,
-            "state": "broken" if keeper.marker(host).exists() else word,
+            "state": word,
             "broken_links": broken,
             "broken_processes": processes,
         }

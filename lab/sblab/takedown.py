@@ -6,6 +6,7 @@ Order matters: processes, then mounts, then namespaces (which take their links a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -14,7 +15,9 @@ import subprocess
 from pathlib import Path
 
 from . import cgroups, wires
-from .paths import CGROUP, NETNS, RUN
+from .paths import CGROUP, NETNS, ROOTS, RUN
+
+NSPAWN = Path("/run/systemd/nspawn")
 
 
 def _namespace_processes() -> set[int]:
@@ -72,6 +75,18 @@ def remains() -> list[str]:
     return found
 
 
+def _tidy_nspawn(names: list[str]) -> None:
+    """What nspawn keeps beside its containers, and leaves when it is killed."""
+    for name in names:
+        for place in ("propagate", "unix-export"):
+            shutil.rmtree(NSPAWN / place / name, ignore_errors=True)
+    for path in (NSPAWN / "locks").glob("*"):
+        with contextlib.suppress(OSError), path.open() as file:
+            # A container of somebody else's holds its lock: then this fails, and the file stays.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+
+
 def takedown() -> list[str]:
     """Removes a lab, whole or half; returns what would not go."""
     (RUN / "broken").mkdir(parents=True, exist_ok=True)
@@ -80,7 +95,9 @@ def takedown() -> list[str]:
     _kill(ssh_masters(done.stdout), signal.SIGTERM)
     cgroups.kill()
     _kill(_namespace_processes())
+    names = [path.name for path in ROOTS.glob("*")]
     unmount(RUN)
+    _tidy_nspawn(names)
     wires.remove()
     cgroups.remove()
     left = remains()
