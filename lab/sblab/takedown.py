@@ -81,9 +81,9 @@ def _tidy_nspawn(names: list[str]) -> None:
         for place in ("propagate", "unix-export"):
             shutil.rmtree(NSPAWN / place / name, ignore_errors=True)
     for path in (NSPAWN / "locks").glob("*"):
-        with contextlib.suppress(OSError), path.open() as file:
+        with contextlib.suppress(OSError), path.open("r+b") as file:
             # A container of somebody else's holds its lock: then this fails, and the file stays.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()
 
 
