@@ -78,7 +78,7 @@ def commands(tree: Tree, replace: bool) -> str:
     make the kernel warn (case 34)."""
     device = f"dev {tree.device}"
     lines = [f"qdisc del {device} root"] if replace else []
-    lines.append(f"qdisc add {device} root handle {MAJOR}: htb default {tree.default} r2q 1000")
+    lines.append(f"qdisc add {device} root handle {MAJOR}: htb default {tree.default}")
     for name, leaf in sorted(tree.classes, key=lambda entry: entry[0] != ROOT_CLASS):
         parent = f"{MAJOR}:" if leaf.parent == "root" else f"{MAJOR}:{leaf.parent}"
         lines.append(
