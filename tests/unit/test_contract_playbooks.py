@@ -11,16 +11,23 @@ from pathlib import Path
 import pytest
 from contract_kit import LAB, ROOT
 
+# One file from the controller; no host is contacted.
 DUMP = """
 - hosts: sideband:sideband_fabric
   gather_facts: false
   tasks:
     - ansible.builtin.copy:
-        content: "{{ {'model': sideband_model, 'self': sideband_self} | to_json }}"
-        dest: "{{ lookup('ansible.builtin.env', 'DUMP') }}/{{ inventory_hostname }}"
+        content: "{{ dict(ansible_play_hosts | zip(facts)) | to_json }}"
+        dest: "{{ lookup('ansible.builtin.env', 'DUMP') }}"
         mode: "0600"
+      run_once: true
       delegate_to: localhost
-      vars: {ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+      vars:
+        ansible_connection: local
+        ansible_python_interpreter: "{{ ansible_playbook_python }}"
+        models: "{{ ansible_play_hosts | map('extract', hostvars, 'sideband_model') }}"
+        selves: "{{ ansible_play_hosts | map('extract', hostvars, 'sideband_self') }}"
+        facts: "{{ models | zip(selves) }}"
 """
 
 
@@ -50,21 +57,22 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new), encoding="utf-8")
 
 
-def dump(tmp_path: Path, *args: str) -> dict[str, dict[str, object]]:
-    place = tmp_path / ("out" + "".join(args))
-    place.mkdir()
-    book = tmp_path / "dump.yml"
+def dump(tmp_path: Path, *args: str) -> dict[str, list[dict[str, object]]]:
+    """{host: [sideband_model, sideband_self]}"""
+    place, book = tmp_path / "dumped", tmp_path / "dump.yml"
     book.write_text(DUMP, encoding="utf-8")
     done = play(ROOT / "playbooks" / "contract.yml", book, *args, DUMP=str(place))
     assert done.returncode == 0, done.stdout + done.stderr
-    return {path.name: json.loads(path.read_text(encoding="utf-8")) for path in place.iterdir()}
+    dumped: dict[str, list[dict[str, object]]] = json.loads(place.read_text(encoding="utf-8"))
+    return dumped
 
 
 def test_a_limit_changes_nothing_in_the_model(tmp_path: Path) -> None:
     """Case 2: a host alone gets the model of the full run."""
     full = dump(tmp_path)
     assert len(full) == 10
-    assert full["node3"]["self"] == full["node3"]["model"]["hosts"]["node3"]  # type: ignore[index]
+    for host, (model, own) in full.items():
+        assert own == model["hosts"][host]  # type: ignore[index]
     assert dump(tmp_path, "--limit", "node3") == {"node3": full["node3"]}
 
 
