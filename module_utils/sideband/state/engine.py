@@ -538,9 +538,12 @@ class Engine:
         kept.named = [name for name in kept.named if name in there["packages"]]
 
 
-def sweep_archives(system: System) -> None:
+def sweep_archives(system: System, leaving: str = "") -> None:
+    """Unpacked trees that no generation of any owner, but for the one that leaves, goes back to."""
     keep: set[str] = set()
     for owner in record.owners(system):
+        if owner == leaving:
+            continue
         kept = record.load(system, owner)
         for generation in (kept.current, kept.previous, kept.pending):
             for entry in (generation or EMPTY)["fragment"].get("archives") or []:

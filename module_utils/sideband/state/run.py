@@ -169,7 +169,7 @@ def _own_trees(engine: Engine) -> list[str]:
 
 
 def _forget(engine: Engine) -> None:
-    sweep_archives(engine.system)
+    sweep_archives(engine.system, leaving=engine.owner)
     for path in sorted(engine.record.originals, key=lambda each: -each.count("/")):
         if engine.system.is_directory(path) and not os.listdir(engine.system.at(path)):
             os.rmdir(engine.system.at(path))
