@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 WIRE_BYTES_PER_SAMPLE = 229
-# Batches are not even: a limit over one second must admit a whole period's batch that came late.
+# The rack averages over a minute: one batch more than the average may fall into it, and a retry sends twice.
 INTAKE_HEADROOM = 2.0
 # Below this a limit would stop connection set-up and vmagent's own `up` and scrape_* series.
 INTAKE_FLOOR_BYTES = 512
