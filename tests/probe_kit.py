@@ -75,8 +75,16 @@ def inventory() -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
     }, groups
 
 
-def lab_model(change: Callable[[dict[str, dict[str, Any]]], None] | None = None) -> dict[str, Any]:
+def lab_model(
+    change: Callable[[dict[str, dict[str, Any]]], None] | None = None, hosts: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The lab's compiled model; of these hosts only, if named."""
     hostvars, groups = inventory()
+    if hosts:
+        groups = {name: [host for host in mine if host in hosts] for name, mine in groups.items()}
+        for ports in (part.get("sideband_fabric_ports", {}) for part in hostvars.values()):
+            for port in [port for port, end in ports.items() if end["host"] not in (*hosts, DESK["name"])]:
+                del ports[port]
     if change:
         change(hostvars)
     model: dict[str, Any] = compile_site(hostvars, groups)

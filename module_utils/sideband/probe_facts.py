@@ -59,15 +59,20 @@ def counters(family: str = "netdev", table: str = "sideband") -> dict[str, int]:
 
 def hooks(devices: list[str]) -> list[str]:
     """Chains of any table that hook one of these devices, as `family table chain device`."""
-    if not devices:
-        return []
-    found = []
-    for one in json.loads(command("nft", "-j", "list", "chains"))["nftables"]:
-        chain = one.get("chain", {})
-        named = chain.get("dev", [])
-        for device in [named] if isinstance(named, str) else named:
-            if device in devices:
-                found.append(f"{chain['family']} {chain['table']} {chain['name']} {device}")
+    return hooks_in(command("nft", "list", "chains"), devices) if devices else []
+
+
+def hooks_in(text: str, devices: list[str]) -> list[str]:
+    """From nft's text: its JSON leaves devices out before 1.0.7."""
+    found, table, chain = [], "", ""
+    for line in text.splitlines():
+        words = line.replace('"', " ").replace(",", " ").split()
+        if words[:1] == ["table"]:
+            table = f"{words[1]} {words[2]}"
+        elif words[:1] == ["chain"]:
+            chain = words[1]
+        elif words[:1] == ["type"] and "hook" in words:
+            found += [f"{table} {chain} {device}" for device in devices if device in words]
     return sorted(found)
 
 

@@ -183,11 +183,13 @@ def mark_checks(model: Mapping[str, Any], plan: Plan, evidence: Evidence) -> lis
             if not mine:
                 continue
             there = [
-                _mark(evidence, p.catcher.host, p.source_port, p.port)
+                _mark(evidence, p.catcher.host, (p.source, p.source_port, p.destination, p.port))
                 for p in mine
                 if plan.hosts[p.pair.source]["words"]
             ]
-            back = [_mark(evidence, p.pair.source, p.port, p.source_port) for p in mine]
+            back = [
+                _mark(evidence, p.pair.source, (p.destination, p.port, p.source, p.source_port)) for p in mine
+            ]
             for way, got in (("out", there), ("back", back)):
                 if got:
                     want = [flow["dscp_value"]] * len(got)
@@ -195,9 +197,10 @@ def mark_checks(model: Mapping[str, Any], plan: Plan, evidence: Evidence) -> lis
     return checks
 
 
-def _mark(evidence: Evidence, host: str, source_port: int, port: int) -> int | None:
-    for (_, from_port, _, to_port), dscp in evidence.marks.get(host, {}).items():
-        if (from_port, to_port) == (source_port, port):
+def _mark(evidence: Evidence, host: str, ends: tuple[str, int, str, int]) -> int | None:
+    """The DSCP with which a packet between these ends arrived; an end without an address is any."""
+    for seen, dscp in evidence.marks.get(host, {}).items():
+        if all(want in ("", got) for want, got in zip(ends, seen)):
             return dscp
     return None
 

@@ -41,7 +41,7 @@ class _Judge:
         self.plan, self.evidence, self.ports = plan, evidence, ports
 
     def outcome(self, probe: Probe) -> Outcome:
-        for host in {probe.leaves.host, probe.catcher.host}:
+        for host in (probe.leaves.host, probe.catcher.host, probe.pair.destination):
             problem = self.evidence.problems.get(host, "it was not visited")
             if problem:
                 return Outcome(

@@ -40,8 +40,11 @@ def test_no_checks_are_no_pass() -> None:
 
 def test_the_commit_says_when_the_tree_was_changed(tmp_path: Path) -> None:
     def git(*words: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *words],
-                       check=True, capture_output=True)
+        subprocess.run(
+            ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *words],
+            check=True,
+            capture_output=True,
+        )
 
     assert report.commit(str(tmp_path)) == ""
     git("init", "-q")
