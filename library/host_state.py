@@ -5,11 +5,12 @@ DOCUMENTATION = r"""
 module: host_state
 short_description: Bring one owner's part of a host to what it should be, in one visit
 description:
-  - Compares what a I(fragment) wants with what the host has, does only what differs, re-reads it, and records a
-    generation below C(/var/lib/sideband/generations/). From that record come exact undo and exact removal.
-  - What the owner brought before and wants no more is removed. What sideband did not bring is never touched; a
-    foreign file that stood at a wanted path comes back when the path is given up.
-  - Packages, users and groups are only reported as C(missing) or C(orphaned); role C(host) brings and removes them.
+  - Compares what a I(fragment) wants with what the host has, does only what differs, re-reads it, and records
+    a generation below C(/var/lib/sideband/generations/). From that record come exact undo and exact removal.
+  - What the owner brought before and wants no more is removed. What sideband did not bring is never touched;
+    a foreign file that stood at a wanted path comes back when the path is given up.
+  - Packages, users and groups are only reported as C(missing) or C(orphaned); role C(host) brings and removes
+    them.
   - Supports check mode and diff mode. A secret's content is in no diff and no result.
 options:
   owner:
@@ -29,8 +30,9 @@ options:
       - What the host should hold. Keys C(packages), C(groups), C(users), C(directories), C(files), C(links),
         C(archives), C(nftables), C(shapes), C(units), C(masked), C(network), C(guarded), C(guard_seconds).
       - A file's C(check) command runs on the candidate, shown at its real path together with all other wanted
-        files, before anything is written; C(%s) stands for the path. C(create) writes a file only where it is absent.
-      - A unit restarts when a C(restart_on) input (or its own file) differs from the one it last started with.
+        files, before anything is written; C(%s) stands for the path. C(create) writes a file only where it is
+        absent.
+      - A unit restarts when a C(restart_on) input (or its own file) differs from that of its last start.
       - With C(guarded), the previous generation returns after C(guard_seconds) unless confirmed.
     type: dict
     default: {}
@@ -60,8 +62,8 @@ options:
         description: Group; the owner's name if not given.
         type: str
   purge:
-    description: With O(state=absent), also remove what programs wrote into directories that sideband made below its
-      own roots.
+    description: With O(state=absent), also remove what programs wrote into directories that sideband made
+      below its own roots.
     type: bool
     default: false
 author: [sideband]
@@ -157,7 +159,14 @@ def main() -> None:
     given = module.params
     try:
         answer = run.perform(
-            System(), given["state"], given["owner"], given["fragment"], given["secrets"], given["purge"], module.check_mode)
+            System(),
+            given["state"],
+            given["owner"],
+            given["fragment"],
+            given["secrets"],
+            given["purge"],
+            module.check_mode,
+        )
     except StateError as problem:
         module.fail_json(msg=str(problem))
     if answer["news"]:

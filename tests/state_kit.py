@@ -80,8 +80,10 @@ class FakeHost(System):
     def _block(self, name: str) -> str:
         active = "active" if name in self.active else "inactive"
         enabled = "enabled" if name in self.enabled else "disabled"
-        return f"Id={name}\nLoadState=loaded\nActiveState={active}\nSubState=x\nUnitFileState={enabled}\n" \
-               "NeedDaemonReload=no\n"
+        return (
+            f"Id={name}\nLoadState=loaded\nActiveState={active}\nSubState=x\nUnitFileState={enabled}\n"
+            "NeedDaemonReload=no\n"
+        )
 
     def play_systemd_run(self, words: list[str]) -> Result:
         return Result(0, "", "")
@@ -110,9 +112,16 @@ class FakeHost(System):
 
     # host_state's verbs
 
-    def perform(self, state: str, fragment: dict[str, Any] | None = None, *, owner: str = "rack",
-                secrets: list[dict[str, Any]] | None = None, check: bool = False,
-                purge: bool = False) -> dict[str, Any]:
+    def perform(
+        self,
+        state: str,
+        fragment: dict[str, Any] | None = None,
+        *,
+        owner: str = "rack",
+        secrets: list[dict[str, Any]] | None = None,
+        check: bool = False,
+        purge: bool = False,
+    ) -> dict[str, Any]:
         self._names.clear()  # each run of the module is a new process
         return run.perform(self, state, owner, fragment or {}, secrets or [], purge, check)
 

@@ -94,7 +94,7 @@ def planes_fragment(
 
 
 def bridge_file(ports: Sequence[Mapping[str, Any]], vlans: Sequence[int]) -> str:
-    """One VLAN-aware bridge for ifupdown2. The switch has no address on it: nothing of the planes ends here."""
+    """One VLAN-aware bridge for ifupdown2. The switch has no address on it: no plane ends here."""
     lines = ["# What port is in which VLAN; compiled from the contract."]
     for port in ports:
         lines += [

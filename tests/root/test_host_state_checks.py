@@ -1,4 +1,4 @@
-"""Candidates are checked where they will be, together, before anything is written (debops' check-then-restart)."""
+"""Candidates are checked where they will be, together, before anything is written."""
 
 from __future__ import annotations
 
@@ -30,9 +30,13 @@ def host(tmp_path: Path) -> CheckingHost:
 
 def wanted(host: CheckingHost, content: str = "good\n", key: str = "key\n") -> dict[str, Any]:
     check = f"sh -c 'grep -q good $0 && grep -q key {host.base}/etc/sideband/host.key' %s"
-    return {"directories": [{"path": "/etc/sideband", "mode": "0750"}],
-            "files": [{"path": "/etc/sideband/a.cfg", "content": content, "check": check},
-                      {"path": "/etc/sideband/host.key", "content": key}]}
+    return {
+        "directories": [{"path": "/etc/sideband", "mode": "0750"}],
+        "files": [
+            {"path": "/etc/sideband/a.cfg", "content": content, "check": check},
+            {"path": "/etc/sideband/host.key", "content": key},
+        ],
+    }
 
 
 def test_a_check_sees_the_other_candidates_before_any_is_written(host: CheckingHost) -> None:
@@ -57,8 +61,10 @@ def test_a_failed_check_changes_nothing_at_all(host: CheckingHost, faulty: dict[
 
 
 def test_a_check_whose_program_comes_with_a_missing_package_is_announced_only(host: CheckingHost) -> None:
-    fragment = {"packages": ["daemon"],
-                "files": [{"path": "/etc/d.cfg", "content": "x", "check": "no-such-daemon -t %s"}]}
+    fragment = {
+        "packages": ["daemon"],
+        "files": [{"path": "/etc/d.cfg", "content": "x", "check": "no-such-daemon -t %s"}],
+    }
     answer = host.present(fragment, check=True)
     assert "file /etc/d.cfg: cannot be checked before no-such-daemon is installed" in answer["plan"]
     assert host.present(fragment)["missing"]["packages"] == ["daemon"]
@@ -75,8 +81,12 @@ def archive(tmp_path: Path, text: str) -> dict[str, str]:
     program.chmod(0o755)
     packed = tmp_path / f"{text}.tar"
     subprocess.run(["tar", "-cf", str(packed), "-C", str(place), "."], check=True)
-    return {"path": "/opt/sideband/tool", "url": packed.as_uri(), "format": "tar",
-            "sha256": hashlib.sha256(packed.read_bytes()).hexdigest()}
+    return {
+        "path": "/opt/sideband/tool",
+        "url": packed.as_uri(),
+        "format": "tar",
+        "sha256": hashlib.sha256(packed.read_bytes()).hexdigest(),
+    }
 
 
 def test_an_archive_is_unpacked_checked_by_its_sum_replaced_and_brought_back(
@@ -87,7 +97,9 @@ def test_an_archive_is_unpacked_checked_by_its_sum_replaced_and_brought_back(
 
     def says() -> str:
         store = host.base / str((host.base / "opt/sideband/tool").readlink()).lstrip("/")
-        return subprocess.run([store / "usr/bin/tool"], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            [store / "usr/bin/tool"], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     host.present({"archives": [one]})
     assert says() == "one"

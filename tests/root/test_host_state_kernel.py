@@ -32,22 +32,42 @@ table netdev sideband {{
   }}
 }}
 """
-RATES = {"rate_bits_per_second": 2_000_000_000, "ceil_bits_per_second": 100_000_000_000, "quantum_bytes": 60000,
-         "burst_bytes": 300000, "cburst_bytes": 1048576}
+RATES = {
+    "rate_bits_per_second": 2_000_000_000,
+    "ceil_bits_per_second": 100_000_000_000,
+    "quantum_bytes": 60000,
+    "burst_bytes": 300000,
+    "cburst_bytes": 1048576,
+}
 
 
 def shape(device: str) -> dict[str, Any]:
-    return {"device": device, "plane": "edge", "default_class": 99, "default": RATES,
-            "rate_bits_per_second": 100_000_000_000, "quantum_bytes": 60000, "burst_bytes": 1048576,
-            "cburst_bytes": 1048576,
-            "classes": [{"id": 10, "flow": "push", "dscp": "cs1", "tos": 32, **RATES},
-                        {"id": 11, "flow": "ask", "dscp": "af11", "tos": 40, **RATES}]}
+    return {
+        "device": device,
+        "plane": "edge",
+        "default_class": 99,
+        "default": RATES,
+        "rate_bits_per_second": 100_000_000_000,
+        "quantum_bytes": 60000,
+        "burst_bytes": 1048576,
+        "cburst_bytes": 1048576,
+        "classes": [
+            {"id": 10, "flow": "push", "dscp": "cs1", "tos": 32, **RATES},
+            {"id": 11, "flow": "ask", "dscp": "af11", "tos": 40, **RATES},
+        ],
+    }
 
 
 def fragment(counter: str = "edge0_unlisted", shapes: Sequence[str] = ("edge0",)) -> dict[str, Any]:
-    return {"nftables": {"path": "/etc/sideband/sideband.nft", "family": "netdev", "table": "sideband",
-                         "ruleset": RULES.format(counter=counter)},
-            "shapes": [shape(device) for device in shapes]}
+    return {
+        "nftables": {
+            "path": "/etc/sideband/sideband.nft",
+            "family": "netdev",
+            "table": "sideband",
+            "ruleset": RULES.format(counter=counter),
+        },
+        "shapes": [shape(device) for device in shapes],
+    }
 
 
 class SpaceHost(FakeHost):
@@ -84,16 +104,20 @@ def test_rules_load_once_and_again_only_for_a_change(host: SpaceHost) -> None:
     host.here("nft", "add", "rule", "netdev", "sideband", "ingress_core0", "accept")
     host.here("ip", "link", "set", "edge0", "up")  # traffic and counts are no drift
     assert host.present(fragment())["plan"] == [
-        "nftables netdev sideband: load (the kernel's rules differ from those loaded)"]
+        "nftables netdev sideband: load (the kernel's rules differ from those loaded)"
+    ]
     assert not host.present(fragment())["changed"]
 
 
-@pytest.mark.parametrize("by_hand", [
-    ["delete", "element", "netdev", "sideband", "peers", "{ 10.0.0.2 }"],
-    ["flush", "chain", "netdev", "sideband", "ingress_edge0"],
-    ["delete", "table", "netdev", "sideband"],
-    ["add", "chain", "netdev", "sideband", "extra"],
-])
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        ["delete", "element", "netdev", "sideband", "peers", "{ 10.0.0.2 }"],
+        ["flush", "chain", "netdev", "sideband", "ingress_edge0"],
+        ["delete", "table", "netdev", "sideband"],
+        ["add", "chain", "netdev", "sideband", "extra"],
+    ],
+)
 def test_what_is_changed_by_hand_is_restored(host: SpaceHost, by_hand: list[str]) -> None:
     host.present(fragment())
     before = host.here("nft", "-s", "list", "ruleset")
@@ -103,7 +127,9 @@ def test_what_is_changed_by_hand_is_restored(host: SpaceHost, by_hand: list[str]
     assert host.here("nft", "-s", "list", "ruleset") == before
 
 
-def test_foreign_tables_stay_byte_identical_and_renamed_parts_leave_nothing_cases_23_25(host: SpaceHost) -> None:
+def test_foreign_tables_stay_byte_identical_and_renamed_parts_leave_nothing_cases_23_25(
+    host: SpaceHost,
+) -> None:
     host.here("nft", "-f", "-", stdin=FOREIGN)
     foreign = host.here("nft", "-a", "list", "table", "ip", "nat")
     host.present(fragment())
@@ -163,13 +189,48 @@ def test_an_empty_kernel_is_filled_at_boot(host: SpaceHost) -> None:
     assert host.here("nft", "-s", "list", "ruleset") == rules
 
 
-@pytest.mark.parametrize("by_hand", [
-    ["class", "change", "dev", "edge0", "parent", "5b:1", "classid", "5b:10", "htb", "rate", "1gbit", "ceil", "100gbit"],
-    ["class", "del", "dev", "edge0", "classid", "5b:11"],
-    ["qdisc", "del", "dev", "edge0", "root"],
-    ["filter", "add", "dev", "edge0", "parent", "5b:", "protocol", "ip", "prio", "99", "u32", "match", "ip", "tos",
-     "0x80", "0xfc", "flowid", "5b:10"],
-])
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        [
+            "class",
+            "change",
+            "dev",
+            "edge0",
+            "parent",
+            "5b:1",
+            "classid",
+            "5b:10",
+            "htb",
+            "rate",
+            "1gbit",
+            "ceil",
+            "100gbit",
+        ],
+        ["class", "del", "dev", "edge0", "classid", "5b:11"],
+        ["qdisc", "del", "dev", "edge0", "root"],
+        [
+            "filter",
+            "add",
+            "dev",
+            "edge0",
+            "parent",
+            "5b:",
+            "protocol",
+            "ip",
+            "prio",
+            "99",
+            "u32",
+            "match",
+            "ip",
+            "tos",
+            "0x80",
+            "0xfc",
+            "flowid",
+            "5b:10",
+        ],
+    ],
+)
 def test_a_tree_that_is_changed_by_hand_is_restored_case_34(host: SpaceHost, by_hand: list[str]) -> None:
     host.present(fragment())
     assert not host.present(fragment())["changed"]
@@ -194,7 +255,10 @@ def test_a_shape_wanted_no_more_goes_and_a_foreign_one_stays(host: SpaceHost) ->
 
 def test_reverted_brings_the_previous_rules_and_shapes_back(host: SpaceHost) -> None:
     host.present(fragment())
-    rules, classes = host.here("nft", "-s", "list", "ruleset"), host.here("tc", "class", "show", "dev", "edge0")
+    rules, classes = (
+        host.here("nft", "-s", "list", "ruleset"),
+        host.here("tc", "class", "show", "dev", "edge0"),
+    )
     other = fragment("other", shapes=("core0",))
     host.present(other)
     assert host.here("nft", "-s", "list", "ruleset") != rules
@@ -207,7 +271,9 @@ def test_reverted_brings_the_previous_rules_and_shapes_back(host: SpaceHost) -> 
 def test_a_link_goes_back_to_being_down_and_bare(host: SpaceHost) -> None:
     """No network manager here: the test plays it."""
     host.play_networkctl = lambda words: Result(0, "", "")  # type: ignore[attr-defined]
-    wanted = {"network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1/24"}]}}
+    wanted = {
+        "network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1/24"}]}
+    }
     reload = host.play_networkctl  # type: ignore[attr-defined]
 
     def manager(words: list[str]) -> Result:

@@ -104,8 +104,8 @@ def test_a_module_stays_thin(name: str) -> None:
 
 
 def test_host_state_returns_exactly_what_it_documents() -> None:
-    from sideband.state.engine import Plan
     from sideband.state.fragment import Fragment
+    from sideband.state.planner import Plan
     from sideband.state.run import _answer
 
     class Record:

@@ -13,8 +13,10 @@ from state_kit import FakeHost, tree
 
 FRAGMENT: dict[str, Any] = {
     "directories": [{"path": "/etc/sideband/rack", "mode": "0750"}],
-    "files": [{"path": "/etc/sideband/rack/haproxy.cfg", "content": "one\n"},
-              {"path": "/etc/sideband/rack/extra.cfg", "content": "two\n", "mode": "0640"}],
+    "files": [
+        {"path": "/etc/sideband/rack/haproxy.cfg", "content": "one\n"},
+        {"path": "/etc/sideband/rack/extra.cfg", "content": "two\n", "mode": "0640"},
+    ],
     "links": [{"path": "/usr/local/bin/tool", "target": "/opt/sideband/tool"}],
 }
 SECRET = [{"path": "/etc/sideband/rack/host.key", "content": "MARKED-SECRET"}]
@@ -31,16 +33,28 @@ def changed_first(host: FakeHost) -> dict[str, Any]:
 
 def test_check_on_a_bare_host_plans_all_and_writes_nothing_case_1(host: FakeHost) -> None:
     before = tree(host.base)
-    fragment = {**FRAGMENT, "packages": ["haproxy"], "users": [{"name": "sideband"}], "groups": ["extra"],
-                "units": [{"name": "sideband-rack.service", "enabled": True, "running": True}]}
+    fragment = {
+        **FRAGMENT,
+        "packages": ["haproxy"],
+        "users": [{"name": "sideband"}],
+        "groups": ["extra"],
+        "units": [{"name": "sideband-rack.service", "enabled": True, "running": True}],
+    }
     fragment["directories"] = [{"path": "/etc/sideband/rack", "owner": "sideband"}]
     answer = host.present(fragment, secrets=SECRET, check=True)
     assert tree(host.base) == before
     assert answer["changed"]
     text = "\n".join(answer["plan"])
-    for line in ("package haproxy: install", "user sideband: create", "group extra: create", "directory /etc/sideband/rack",
-                 "file /etc/sideband/rack/haproxy.cfg: create", "secret /etc/sideband/rack/host.key: create",
-                 "unit sideband-rack.service: enable", "unit sideband-rack.service: start"):
+    for line in (
+        "package haproxy: install",
+        "user sideband: create",
+        "group extra: create",
+        "directory /etc/sideband/rack",
+        "file /etc/sideband/rack/haproxy.cfg: create",
+        "secret /etc/sideband/rack/host.key: create",
+        "unit sideband-rack.service: enable",
+        "unit sideband-rack.service: start",
+    ):
         assert line in text
 
 
@@ -240,22 +254,28 @@ def test_a_directory_where_a_file_is_wanted_is_not_removed(host: FakeHost) -> No
         host.present({"files": [{"path": "/etc/x", "content": ""}]})
 
 
-@pytest.mark.parametrize(("fragment", "message"), [
-    ({"fils": []}, "unknown key 'fils'"),
-    ({"files": [{"path": "etc/x", "content": ""}]}, "must be an absolute path"),
-    ({"files": [{"path": "/etc/../x", "content": ""}]}, "must be an absolute path"),
-    ({"files": [{"path": "/etc/x"}]}, "exactly one of content"),
-    ({"files": [{"path": "/etc/x", "content": "", "mode": 420}]}, "mode must be quoted text"),
-    ({"files": [{"path": "/etc/x", "content": "", "create": "false"}]}, "must be true or false"),
-    ({"files": [{"path": "/etc/x", "content": "", "owner": "nobody-here"}]}, "user nobody-here does not exist"),
-    ({"guarded": "false"}, "guarded: must be true or false"),
-    ({"units": [{"name": "x", "running": True}]}, "needs its ending"),
-    ({"units": [{"name": "x.service", "running": "no"}]}, "must be true or false"),
-    ({"archives": [{"path": "/opt/x", "url": "u", "sha256": "12"}]}, "64 hexadecimal digits"),
-    ({"links": [{"path": "/a"}]}, r"links\[0\]: target is required"),
-    ({"links": ["/a"]}, r"links\[0\]: must be a mapping"),
-    ({"network": {"reload": "ifup"}}, "reload must be one of"),
-])
+@pytest.mark.parametrize(
+    ("fragment", "message"),
+    [
+        ({"fils": []}, "unknown key 'fils'"),
+        ({"files": [{"path": "etc/x", "content": ""}]}, "must be an absolute path"),
+        ({"files": [{"path": "/etc/../x", "content": ""}]}, "must be an absolute path"),
+        ({"files": [{"path": "/etc/x"}]}, "exactly one of content"),
+        ({"files": [{"path": "/etc/x", "content": "", "mode": 420}]}, "mode must be quoted text"),
+        ({"files": [{"path": "/etc/x", "content": "", "create": "false"}]}, "must be true or false"),
+        (
+            {"files": [{"path": "/etc/x", "content": "", "owner": "nobody-here"}]},
+            "user nobody-here does not exist",
+        ),
+        ({"guarded": "false"}, "guarded: must be true or false"),
+        ({"units": [{"name": "x", "running": True}]}, "needs its ending"),
+        ({"units": [{"name": "x.service", "running": "no"}]}, "must be true or false"),
+        ({"archives": [{"path": "/opt/x", "url": "u", "sha256": "12"}]}, "64 hexadecimal digits"),
+        ({"links": [{"path": "/a"}]}, r"links\[0\]: target is required"),
+        ({"links": ["/a"]}, r"links\[0\]: must be a mapping"),
+        ({"network": {"reload": "ifup"}}, "reload must be one of"),
+    ],
+)
 def test_a_faulty_fragment_is_refused_with_its_place_case_7(
     host: FakeHost, fragment: dict[str, Any], message: str
 ) -> None:

@@ -41,8 +41,12 @@ def test_a_guarded_change_arms_before_it_writes_and_a_new_connection_disarms(
     answer = host.present(fragment("one"))
     assert answer["armed"]
     assert (host.base / SERVICE).exists()
-    assert host.did("systemd-run", "--on-active=25", "--timer-property=AccuracySec=1s",
-                    "--unit=sideband-guard-rack.service")
+    assert host.did(
+        "systemd-run",
+        "--on-active=25",
+        "--timer-property=AccuracySec=1s",
+        "--unit=sideband-guard-rack.service",
+    )
     confirmed(host, monkeypatch)
     assert not (host.base / SERVICE).exists()
     assert host.did("systemctl", "stop", "sideband-guard-rack.timer")
@@ -86,7 +90,9 @@ def test_an_interrupted_apply_goes_back_to_the_last_whole_generation(
     confirmed(host, monkeypatch)
     wanted = {**fragment("two"), "links": [{"path": "/etc/y", "target": "z"}]}
     with monkeypatch.context() as patch:
-        patch.setattr("sideband.state.paths.Link.write", lambda self, system: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            "sideband.state.paths.Link.write", lambda self, system: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             host.present(wanted)
     assert (host.base / "etc/x").read_text() == "two"

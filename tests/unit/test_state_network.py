@@ -24,11 +24,22 @@ table netdev sideband {
   }
 }
 """
-RATES = {"rate_bits_per_second": 10_000_000, "ceil_bits_per_second": 20_000_000, "quantum_bytes": 1514,
-         "burst_bytes": 5000, "cburst_bytes": 10000}
+RATES = {
+    "rate_bits_per_second": 10_000_000,
+    "ceil_bits_per_second": 20_000_000,
+    "quantum_bytes": 1514,
+    "burst_bytes": 5000,
+    "cburst_bytes": 10000,
+}
 SHAPE: dict[str, Any] = {
-    "device": "edge0", "plane": "edge", "rate_bits_per_second": 20_000_000, "quantum_bytes": 2500,
-    "burst_bytes": 10000, "cburst_bytes": 10000, "default_class": 99, "default": RATES,
+    "device": "edge0",
+    "plane": "edge",
+    "rate_bits_per_second": 20_000_000,
+    "quantum_bytes": 2500,
+    "burst_bytes": 10000,
+    "cburst_bytes": 10000,
+    "default_class": 99,
+    "default": RATES,
     "classes": [{"id": 10, "flow": "push", "dscp": "cs1", "tos": 32, **RATES}],
 }
 # What iproute2 6.1 and 6.15 print for that tree.
@@ -65,24 +76,33 @@ def test_a_ruleset_that_is_not_self_contained_is_made_so_case_25() -> None:
 
 
 def have(classes: str = CLASSES, filters: str = FILTERS, default: str = "99") -> shaping.Tree:
-    return shaping.Tree("edge0", default, tuple(sorted(shaping._classes(classes).items())),
-                        shaping._filters(filters))
+    return shaping.Tree(
+        "edge0", default, tuple(sorted(shaping._classes(classes).items())), shaping._filters(filters)
+    )
 
 
 def test_a_tree_equals_what_tc_prints_of_it() -> None:
     assert shaping.same(shaping.from_model(SHAPE), have())
 
 
-@pytest.mark.parametrize("differing", [
-    have(CLASSES.replace("rate 10Mbit ceil 20Mbit linklayer ethernet burst 5000b/1 ", "rate 11Mbit ceil 20Mbit burst 5000b ")),
-    have(CLASSES.replace("quantum 1514", "quantum 200000")),
-    have(CLASSES.replace("cburst 10000b/1 mpu 0b level 0", "cburst 0b/1 mpu 0b level 0")),
-    have("\n".join(CLASSES.splitlines()[1:])),
-    have(filters="\n".join(FILTERS.splitlines()[:4])),
-    have(filters=FILTERS.replace("00200000", "00280000")),
-    have(filters=FILTERS.replace("flowid 5b:10", "flowid 5b:99")),
-    have(default="0"),
-])
+@pytest.mark.parametrize(
+    "differing",
+    [
+        have(
+            CLASSES.replace(
+                "rate 10Mbit ceil 20Mbit linklayer ethernet burst 5000b/1 ",
+                "rate 11Mbit ceil 20Mbit burst 5000b ",
+            )
+        ),
+        have(CLASSES.replace("quantum 1514", "quantum 200000")),
+        have(CLASSES.replace("cburst 10000b/1 mpu 0b level 0", "cburst 0b/1 mpu 0b level 0")),
+        have("\n".join(CLASSES.splitlines()[1:])),
+        have(filters="\n".join(FILTERS.splitlines()[:4])),
+        have(filters=FILTERS.replace("00200000", "00280000")),
+        have(filters=FILTERS.replace("flowid 5b:10", "flowid 5b:99")),
+        have(default="0"),
+    ],
+)
 def test_any_difference_is_seen(differing: shaping.Tree) -> None:
     assert not shaping.same(shaping.from_model(SHAPE), differing)
 
@@ -103,23 +123,38 @@ def test_a_foreign_root_qdisc_is_not_replaced(tmp_path: Path) -> None:
 
 def netfilter_result(text: str) -> Any:
     from sideband.state.system import Result
+
     return Result(0, text, "")
 
 
-@pytest.mark.parametrize(("path", "text", "found"), [
-    ("etc/netplan/50-cloud-init.yaml",
-     "network: {version: 2, renderer: NetworkManager, ethernets: {eth0: {dhcp4: true}}}\n", True),
-    ("etc/netplan/50-cloud-init.yaml", "network:\n  ethernets:\n    eth0:\n      dhcp4: true\n", True),
-    ("etc/netplan/01.yaml", "network:\n  ethernets:\n    all:\n      match: {name: \"e*\"}\n", True),
-    ("etc/netplan/01.yaml", "network:\n  ethernets:\n    eth01: {dhcp4: true}\n", False),
-    ("etc/NetworkManager/system-connections/x.nmconnection", "[connection]\ninterface-name=eth0\n", True),
-    ("etc/NetworkManager/system-connections/x.nmconnection", "[connection]\ninterface-name=eth00\n", False),
-    ("etc/network/interfaces", "auto eth0\niface eth0 inet dhcp\n", True),
-    ("etc/network/interfaces.d/x", "iface eth1 inet dhcp\n", False),
-    ("etc/systemd/network/10-x.network", "[Match]\nName=eth*\n\n[Network]\nDHCP=yes\n", True),
-    ("etc/systemd/network/10-x.network", "[Match]\nMACAddress=00:00:00:00:00:01\n[Network]\nName=eth0\n", False),
-    ("etc/sysconfig/network-scripts/ifcfg-eth0", "DEVICE=eth0\nBOOTPROTO=dhcp\n", True),
-])
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        (
+            "etc/netplan/50-cloud-init.yaml",
+            "network: {version: 2, renderer: NetworkManager, ethernets: {eth0: {dhcp4: true}}}\n",
+            True,
+        ),
+        ("etc/netplan/50-cloud-init.yaml", "network:\n  ethernets:\n    eth0:\n      dhcp4: true\n", True),
+        ("etc/netplan/01.yaml", 'network:\n  ethernets:\n    all:\n      match: {name: "e*"}\n', True),
+        ("etc/netplan/01.yaml", "network:\n  ethernets:\n    eth01: {dhcp4: true}\n", False),
+        ("etc/NetworkManager/system-connections/x.nmconnection", "[connection]\ninterface-name=eth0\n", True),
+        (
+            "etc/NetworkManager/system-connections/x.nmconnection",
+            "[connection]\ninterface-name=eth00\n",
+            False,
+        ),
+        ("etc/network/interfaces", "auto eth0\niface eth0 inet dhcp\n", True),
+        ("etc/network/interfaces.d/x", "iface eth1 inet dhcp\n", False),
+        ("etc/systemd/network/10-x.network", "[Match]\nName=eth*\n\n[Network]\nDHCP=yes\n", True),
+        (
+            "etc/systemd/network/10-x.network",
+            "[Match]\nMACAddress=00:00:00:00:00:01\n[Network]\nName=eth0\n",
+            False,
+        ),
+        ("etc/sysconfig/network-scripts/ifcfg-eth0", "DEVICE=eth0\nBOOTPROTO=dhcp\n", True),
+    ],
+)
 def test_a_second_owner_of_a_device_is_found_case_29(
     tmp_path: Path, path: str, text: str, found: bool
 ) -> None:
@@ -136,20 +171,32 @@ def test_a_second_owner_stops_everything_before_the_first_write_case_29(tmp_path
     host = FakeHost(tmp_path / "host")
     (host.base / "etc/netplan").mkdir()
     (host.base / "etc/netplan/50-cloud-init.yaml").write_text("network: {ethernets: {edge0: {dhcp4: true}}}")
-    fragment = {"files": [{"path": "/etc/systemd/network/50-sideband-edge0.network", "content": "x"}],
-                "network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1/24"}]}}
-    with pytest.raises(StateError, match="/etc/netplan/50-cloud-init.yaml configures edge0 too"):
+    fragment = {
+        "files": [{"path": "/etc/systemd/network/50-sideband-edge0.network", "content": "x"}],
+        "network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1/24"}]},
+    }
+    with pytest.raises(StateError, match=r"/etc/netplan/50-cloud-init\.yaml configures edge0 too"):
         host.present(fragment)
     assert not (host.base / "etc/systemd/network").exists()
 
 
-INTERFACE = {"device": "edge0", "kind": "telemetry", "managed": True, "cidr4": "10.21.0.11/24",
-             "cidr6": "fd00:5b:21::11/64"}
+INTERFACE = {
+    "device": "edge0",
+    "kind": "telemetry",
+    "managed": True,
+    "cidr4": "10.21.0.11/24",
+    "cidr6": "fd00:5b:21::11/64",
+}
 TRAINING = {**INTERFACE, "device": "train0", "kind": "training", "managed": False}
 
 
 def host_model(**more: Any) -> dict[str, Any]:
-    return {"interfaces": {"edge": INTERFACE, "training": TRAINING}, "ruleset": RULES, "shapes": [SHAPE], **more}
+    return {
+        "interfaces": {"edge": INTERFACE, "training": TRAINING},
+        "ruleset": RULES,
+        "shapes": [SHAPE],
+        **more,
+    }
 
 
 def test_the_training_interface_is_named_nowhere_in_a_host_s_fragment() -> None:
@@ -160,20 +207,29 @@ def test_the_training_interface_is_named_nowhere_in_a_host_s_fragment() -> None:
 
 def test_a_host_with_nothing_to_hook_gets_no_rules_units_or_links() -> None:
     fragment = links.planes_fragment(
-        {"interfaces": {"training": TRAINING}, "ruleset": "", "shapes": []}, {"/opt/x": ""}, 40, [])
+        {"interfaces": {"training": TRAINING}, "ruleset": "", "shapes": []}, {"/opt/x": ""}, 40, []
+    )
     assert fragment["files"] == []
     assert not {"units", "network", "nftables", "shapes"} & set(fragment)
 
 
 def test_a_link_file_has_both_families_and_takes_nothing_from_the_wire() -> None:
     text = links.network_file(INTERFACE)
-    for line in ("Name=edge0", "Address=10.21.0.11/24", "Address=fd00:5b:21::11/64", "IPv6AcceptRA=no", "DHCP=no"):
+    for line in (
+        "Name=edge0",
+        "Address=10.21.0.11/24",
+        "Address=fd00:5b:21::11/64",
+        "IPv6AcceptRA=no",
+        "DHCP=no",
+    ):
         assert line in text.splitlines()
 
 
 def test_a_switch_s_ports_become_access_ports_of_one_bridge() -> None:
-    ports = [{"port": "vec1", "host": "node1", "plane": "training", "vlan": 10},
-             {"port": "vec2", "host": "node1", "plane": "edge", "vlan": 21}]
+    ports = [
+        {"port": "vec1", "host": "node1", "plane": "training", "vlan": 10},
+        {"port": "vec2", "host": "node1", "plane": "edge", "vlan": 21},
+    ]
     fragment = links.fabric_fragment({"ports": ports, "vlans": [10, 21]}, 40, [])
     assert fragment["network"]["vlans"] == [{"port": "vec1", "vlan": 10}, {"port": "vec2", "vlan": 21}]
     assert "iface vec2\n    bridge-access 21\n" in fragment["files"][0]["content"]

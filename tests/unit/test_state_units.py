@@ -15,11 +15,20 @@ UNIT = "sideband-rack.service"
 
 def fragment(config: str = "one\n", map_text: str = "m\n", unit: str = "[Service]\n") -> dict[str, Any]:
     return {
-        "files": [{"path": "/etc/sideband/rack.cfg", "content": config},
-                  {"path": "/etc/sideband/rack.map", "content": map_text},
-                  {"path": f"/etc/systemd/system/{UNIT}", "content": unit}],
-        "units": [{"name": UNIT, "enabled": True, "running": True, "restart_on": ["/etc/sideband/rack.cfg"],
-                   "reload_on": ["/etc/sideband/rack.map"]}],
+        "files": [
+            {"path": "/etc/sideband/rack.cfg", "content": config},
+            {"path": "/etc/sideband/rack.map", "content": map_text},
+            {"path": f"/etc/systemd/system/{UNIT}", "content": unit},
+        ],
+        "units": [
+            {
+                "name": UNIT,
+                "enabled": True,
+                "running": True,
+                "restart_on": ["/etc/sideband/rack.cfg"],
+                "reload_on": ["/etc/sideband/rack.map"],
+            }
+        ],
     }
 
 
@@ -35,8 +44,13 @@ def host(tmp_path: Path) -> FakeHost:
 
 
 def verbs(host: FakeHost) -> list[str]:
-    return [call[1] for call in host.calls if call[0] == "systemctl" and UNIT in call
-            and call[1] in ("start", "stop", "restart", "reload", "enable", "disable")]
+    return [
+        call[1]
+        for call in host.calls
+        if call[0] == "systemctl"
+        and UNIT in call
+        and call[1] in ("start", "stop", "restart", "reload", "enable", "disable")
+    ]
 
 
 def test_a_unit_is_enabled_and_started_once(host: FakeHost) -> None:
@@ -48,12 +62,15 @@ def test_a_unit_is_enabled_and_started_once(host: FakeHost) -> None:
     assert verbs(host) == []
 
 
-@pytest.mark.parametrize(("wanted", "verb"), [
-    (fragment(config="two\n"), "restart"),
-    (fragment(unit="[Service]\nNice=1\n"), "restart"),
-    (fragment(map_text="n\n"), "reload"),
-    (fragment(config="two\n", map_text="n\n"), "restart"),
-])
+@pytest.mark.parametrize(
+    ("wanted", "verb"),
+    [
+        (fragment(config="two\n"), "restart"),
+        (fragment(unit="[Service]\nNice=1\n"), "restart"),
+        (fragment(map_text="n\n"), "reload"),
+        (fragment(config="two\n", map_text="n\n"), "restart"),
+    ],
+)
 def test_it_restarts_or_reloads_only_for_its_own_inputs(
     host: FakeHost, wanted: dict[str, Any], verb: str
 ) -> None:
@@ -151,7 +168,11 @@ def test_removal_takes_exactly_the_packages_and_users_that_came(host: FakeHost) 
     host.add_user("sideband")
     assert not host.present(wanted)["changed"]
     answer = host.perform("absent")
-    assert answer["orphaned"] == {"packages": ["haproxy", "liblua"], "users": ["sideband"], "groups": ["sideband"]}
+    assert answer["orphaned"] == {
+        "packages": ["haproxy", "liblua"],
+        "users": ["sideband"],
+        "groups": ["sideband"],
+    }
     host.packages -= {"haproxy", "liblua"}
     for path, text in zip(("etc/passwd", "etc/group"), names):
         (host.base / path).write_text(text)

@@ -1,4 +1,4 @@
-"""Programs that are unpacked, never installed: a package's maintainer scripts and units stay out of the host."""
+"""Programs that are unpacked, never installed: a package's own scripts and units stay out of the host."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNPACK = {
 
 @dataclass(frozen=True)
 class Archive:
-    """Unpacked under its checksum; `path` is a link to it, so a new version and its undo are one rename each."""
+    """Unpacked under its checksum; `path` is a link to it: a new version and its undo are one rename each."""
 
     path: str
     url: str

@@ -1,8 +1,8 @@
 """Check candidates before anything is written.
 
 A daemon's own check (`haproxy -c -f …`) reads more than one file: certificates, maps, other snippets, which
-on a first run do not exist yet. So the checks run in a mount namespace of their own, where overlays show every
-wanted file at its real path; the host itself is not touched, and the namespace vanishes with the process.
+on a first run do not exist yet. So the checks run in a mount namespace of their own, where overlays show
+every wanted file at its real path; the host is not touched, and the namespace vanishes with the process.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _stage(system: System, item: Item) -> None:
 
 
 def _bases(system: System, items: Sequence[Item]) -> list[str]:
-    """The nearest existing directories above the items; one below another on the same file system is dropped."""
+    """The nearest existing directories above the items; one below another on its file system is dropped."""
     found = set()
     for item in items:
         parent = os.path.dirname(item.path)

@@ -1,8 +1,9 @@
 """The dead man's switch: a timer of the host's own systemd brings the previous generation back.
 
-It lives outside the session that makes the change, so neither a cut connection nor a dead controller stops it,
-and its service is enabled, so a reboot before the confirmation reverts too. Confirmed is only what comes over a
-TCP connection that was opened after the change: an established one may survive rules that let no new one in.
+It lives outside the session that makes the change, so neither a cut connection nor a dead controller stops
+it, and its service is enabled, so a reboot before the confirmation reverts too. Confirmed is only what comes
+over a TCP connection that was opened after the change: an established one may survive rules that let no new
+one in.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import sys
 import time
 
 from . import netfilter, record, units
-from .engine import PROGRAM, Engine
+from .engine import Engine
 from .fragment import parse
+from .planner import PROGRAM
 from .record import EMPTY, Generation, Record
 from .system import StateError, System
 
@@ -101,7 +103,9 @@ def arm(engine: Engine, seconds: int, connection: str) -> None:
 def extend(engine: Engine) -> None:
     """The time for the confirmation begins when the change stands, however long it took."""
     timer = service(engine.owner).replace(".service", ".timer")
-    engine.system.must(["systemctl", "restart", timer], "the switch fires in the time that it was first given")
+    engine.system.must(
+        ["systemctl", "restart", timer], "the switch fires in the time that it was first given"
+    )
 
 
 def disarm(engine: Engine) -> None:

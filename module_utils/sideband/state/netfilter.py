@@ -40,7 +40,7 @@ _DEVICE = re.compile(r"hook\s+(?:ingress|egress)\s+device\s+\"?([^\s\";]+)\"?")
 
 
 def present_part(ruleset: str, present: Sequence[str]) -> str:
-    """Leave out base chains on devices that do not exist: one absent link must not take the others' rules away.
+    """Leave out base chains on devices that do not exist: one absent link must not bare the others.
 
     They are loaded when the link appears (the watcher calls the recovery program).
     """

@@ -70,8 +70,8 @@ def read_links(system: System) -> dict[str, bool]:
 
 
 def plan_given_up(system: System, ledger: dict[str, Any], want: Network | None) -> list[Change]:
-    """What an earlier generation set and this one does not: managers leave addresses on links that they are no
-    longer told about. A link goes back to being down if it was down before us."""
+    """What an earlier generation set and this one does not: managers leave addresses on links that they are
+    no longer told about. A link goes back to being down if it was down before us."""
     if not ledger:
         return []
     changes: list[Change] = []
@@ -92,7 +92,9 @@ def plan_given_up(system: System, ledger: dict[str, Any], want: Network | None) 
 def give_up(system: System, changes: list[Change]) -> None:
     for change in changes:
         if change.kind == "old network" and system.run(RELOADS[change.name], timeout=90).rc not in (0, 127):
-            raise StateError(f"`{' '.join(RELOADS[change.name])}` failed; look at `journalctl -u systemd-networkd`")
+            raise StateError(
+                f"`{' '.join(RELOADS[change.name])}` failed; look at `journalctl -u systemd-networkd`"
+            )
     have = read_addresses(system) or {}
     for change in changes:
         if change.kind == "old address":

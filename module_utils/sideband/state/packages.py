@@ -46,7 +46,11 @@ def removable(system: System, unwanted: Sequence[str], brought: Sequence[str]) -
 
 def _simulate(system: System, words: Sequence[str]) -> list[str]:
     result = system.run(["apt-get", "-s", "-q", *words])
-    return [line.split()[1].split(":")[0] for line in result.out.splitlines() if line.startswith(("Purg ", "Remv "))]
+    return [
+        line.split()[1].split(":")[0]
+        for line in result.out.splitlines()
+        if line.startswith(("Purg ", "Remv "))
+    ]
 
 
 def missing_groups(system: System, names: Sequence[str]) -> list[str]:
@@ -73,7 +77,8 @@ def census(system: System, users: Sequence[dict[str, Any]], groups: Sequence[str
     }
 
 
-def arrivals(system: System, before: dict[str, list[str]], users: Sequence[dict[str, Any]],
-             groups: Sequence[str]) -> dict[str, list[str]]:
+def arrivals(
+    system: System, before: dict[str, list[str]], users: Sequence[dict[str, Any]], groups: Sequence[str]
+) -> dict[str, list[str]]:
     now = census(system, users, groups)
     return {kind: sorted(set(now[kind]) - set(before[kind])) for kind in now}

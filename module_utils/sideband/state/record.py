@@ -22,7 +22,7 @@ GENERATIONS = f"{BASE}/generations"
 LOCK_SECONDS = 120
 
 
-class Busy(StateError):
+class BusyError(StateError):
     """Another run holds the lock."""
 
 
@@ -41,10 +41,14 @@ class Record:
     units: dict[str, dict[str, bool]] = field(default_factory=dict)  # name -> {"enabled", "active"} before us
     tables: list[list[str]] = field(default_factory=list)  # [family, table]
     devices: list[str] = field(default_factory=list)  # shaped
-    network: dict[str, Any] = field(default_factory=dict)  # {"reload", "addresses", "links"}: how it was, what came
+    network: dict[str, Any] = field(
+        default_factory=dict
+    )  # {"reload", "addresses", "links"}: how it was, what came
     installed: dict[str, list[str]] = field(default_factory=dict)  # packages, users, groups brought for us
     named: list[str] = field(default_factory=list)  # of those packages: the ones that a fragment names
-    awaited: dict[str, list[str]] = field(default_factory=dict)  # what was there before the role went to bring
+    awaited: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # what was there before the role went to bring
     # What runs: hashes of the inputs at each unit's last start, and of the last loads.
     running: dict[str, Any] = field(default_factory=dict)
     armed: dict[str, Any] | None = None  # the dead man's switch
@@ -129,7 +133,7 @@ def locked(system: System, seconds: float = LOCK_SECONDS) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise Busy(
+                    raise BusyError(
                         f"another run of host_state has held {GENERATIONS}/lock for {seconds:.0f} s; "
                         f"see who: `fuser {GENERATIONS}/lock`"
                     ) from None

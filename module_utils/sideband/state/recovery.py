@@ -1,6 +1,6 @@
 """The program that runs on the host by itself: `state.pyz guard|boot|load OWNER`.
 
-`boot` is `load` that does not wait for a run in progress: that run starts the boot's own unit and waits for it.
+`boot` is `load` that does not wait for a run in progress: that run starts the boot's own unit and waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def patiently_locked(system: System, seconds: float) -> Iterator[None]:
     try:
         held = record.locked(system, seconds)
         held.__enter__()
-    except record.Busy:
+    except record.BusyError:
         yield
         return
     try:
@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
             for line in load(system, owner, 0 if verb == "boot" else record.LOCK_SECONDS):
                 print(line)
     except StateError as problem:
-        if verb == "boot" and isinstance(problem, record.Busy):
+        if verb == "boot" and isinstance(problem, record.BusyError):
             print("a run of host_state is in progress; it loads them itself")
             return 0
         print(f"sideband: {problem}", file=sys.stderr)

@@ -9,8 +9,9 @@ from typing import Any
 
 from . import guard, record
 from .change import Change
-from .engine import Engine, Plan, converged, sweep_archives
+from .engine import Engine, converged, sweep_archives
 from .fragment import Fragment
+from .planner import Plan
 from .program import build
 from .record import EMPTY, Generation
 from .system import System
@@ -133,7 +134,7 @@ def _reverted(engine: Engine, check_mode: bool) -> Answer:
 
 
 def _absent(engine: Engine, purge: bool, check_mode: bool) -> Answer:
-    """Everything that the owner brought. Packages and users are reported; when they are gone, so is the record."""
+    """Everything that the owner brought. Packages and users are reported; the record goes after them."""
     kept, system = engine.record, engine.system
     if not kept.exists:
         return _answer(engine, Plan(Fragment()), False)

@@ -39,7 +39,7 @@ class Tree:
 
 
 def from_model(shape: dict[str, Any]) -> Tree:
-    """A shape of the compiled model: a root class with the plane's cap, one leaf per flow, one for the rest."""
+    """A shape of the compiled model: a root class with the plane's cap, its leaves, one for the rest."""
     device, total = str(shape["device"]), int(shape["rate_bits_per_second"])
     whole = {
         "quantum": int(shape["quantum_bytes"]),
@@ -74,8 +74,8 @@ def _leaf(rates: dict[str, Any]) -> Class:
 
 
 def commands(tree: Tree, replace: bool) -> str:
-    """A `tc -batch` text. Quantum, burst and cburst are always given: derived ones are wrong at high rates and
-    make the kernel warn (case 34)."""
+    """A `tc -batch` text. Quantum, burst and cburst are always given: derived ones are wrong at high rates
+    and make the kernel warn (case 34)."""
     device = f"dev {tree.device}"
     lines = [f"qdisc del {device} root"] if replace else []
     lines.append(f"qdisc add {device} root handle {MAJOR}: htb default {tree.default}")
@@ -95,7 +95,7 @@ def commands(tree: Tree, replace: bool) -> str:
 
 
 def read(system: System, device: str) -> tuple[str, Tree | None]:
-    """(handle of the root qdisc, the tree if it is ours). Handle `0:` is the kernel's default, "" no device."""
+    """(handle of the root qdisc, the tree if it is ours). `0:` is the kernel's default, "" no device."""
     qdiscs = system.run(["tc", "qdisc", "show", "dev", device])
     if qdiscs.rc != 0:
         return "", None
@@ -158,10 +158,9 @@ def _filters(text: str) -> tuple[tuple[str, int, str], ...]:
             value, mask = int(match.group(1), 16) >> shift, int(match.group(2), 16) >> shift
             found.append((pending[0], value if mask == 0xFC else -1, pending[1]))
             pending = None
-        elif line.strip():
+        elif "flowid" in line or line.lstrip().startswith("match"):
             # A filter of another form is not ours: the tree differs.
-            if "flowid" in line or line.lstrip().startswith("match"):
-                found.append(("other", -1, line.strip()))
+            found.append(("other", -1, line.strip()))
     return tuple(sorted(found))
 
 

@@ -142,7 +142,7 @@ class System:
         return uid, gid
 
     def write(self, path: str, data: bytes, mode: int, uid: int, gid: int) -> None:
-        """Replace a file in one step: readers see the old or the new one, with its final mode from the start."""
+        """Replace a file in one step: readers see the old or the new one, its mode right from the start."""
         target = self.at(path)
         directory, name = os.path.split(target)
         beside = os.path.join(

@@ -16,7 +16,7 @@ PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "Ne
 
 @dataclass(frozen=True)
 class Unit:
-    """`want == have` on the two switches; the hashes of its inputs are compared with those of its last start."""
+    """`want == have` on the two switches; its inputs' hashes are compared with those of its last start."""
 
     name: str
     enabled: bool | None
@@ -93,7 +93,7 @@ def actions(want: Unit, have: Have, restart: str, reload: str) -> list[Change]:
 
 
 def perform(system: System, change: Change, block: bool) -> None:
-    """One of the actions above. `block` is false at boot, where waiting for a job could wait for ourselves."""
+    """One of the actions above. `block` is false at boot: waiting for a job could wait for ourselves."""
     argv = ["systemctl"]
     if change.action in ("start", "stop", "restart", "reload"):
         if not block:
@@ -150,6 +150,6 @@ def reload_manager(system: System) -> None:
 
 
 def mask_paths(names: Iterable[str]) -> dict[str, str]:
-    """A mask is a link; made as one it needs neither the unit nor a running manager, so it can come before the
-    package does."""
+    """A mask is a link; made as one it needs neither the unit nor a running manager, so it can come before
+    the package does."""
     return {f"{UNIT_DIRECTORY}/{name}": "/dev/null" for name in names}
