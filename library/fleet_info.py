@@ -53,7 +53,7 @@ EXAMPLES = r"""
     ca: /etc/sideband/gateway/ca.crt
     certificate: /etc/sideband/gateway/host.crt
     key: /etc/sideband/gateway/host.key
-    expected: {level: core, scope: all, nodes: [node1], keep: "^(?:up)$", marks: []}
+    expected: {level: core, scope: all, nodes: [node1], keep: "^(?:up)$", marks: [], window_seconds: 35}
     generation: 1764500000000
     wait_seconds: 0
 """
@@ -124,7 +124,10 @@ class Lake:
 
 
 def look(lake: Lake, expected: dict[str, Any], generation: int) -> dict[str, Any]:
-    return fleet.judge(expected, generation, lake.ask(fleet.GENERATIONS), lake.ask(fleet.NAMES))
+    recent = fleet.recent_names(expected["window_seconds"])
+    return fleet.judge(
+        expected, generation, *(lake.ask(one) for one in (fleet.GENERATIONS, fleet.NAMES, recent))
+    )
 
 
 def main() -> None:

@@ -18,7 +18,6 @@ _UNTIL = re.compile(r"(\d+[smhd]|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\Z")
 _TEXTS = ("level", "scope", "until", "reason")
 
 GENERATIONS = 'sideband_policy_generation{job="policy"}'
-LEVELS = 'sideband_policy_level{job="policy"}'
 NAMES = 'count by (node, __name__) ({job="node"})'
 
 
@@ -92,7 +91,24 @@ def expectation(model: Mapping[str, Any], request: Mapping[str, Any]) -> dict[st
         "nodes": nodes_in(model, scope_from_text(request["scope"])),
         "keep": model["ladder"]["levels"][level]["keep"],
         "marks": marks(model["ladder"], level),
+        "window_seconds": window_seconds(model["ladder"], level),
     }
+
+
+def window_seconds(ladder: Mapping[str, Any], level: str) -> int:
+    """How long a name of a higher level must have been silent to count as gone.
+
+    The sampler says at once that its series end, and then they are. What ends without a word (a killed
+    sampler, a series that somebody else pushed) would stand in every answer for five minutes more.
+    """
+    order = list(ladder["order"])
+    above = [int(ladder["levels"][name]["period_seconds"]) for name in order[: order.index(level)]]
+    return 2 * max(above, default=0) + 5
+
+
+def recent_names(seconds: int) -> str:
+    """The query for names that a node has sent within that time."""
+    return f'count by (node, __name__) (last_over_time({{job="node"}}[{seconds}s]))'
 
 
 # -- what the lake says -----------------------------------------------------------------------------------
@@ -113,6 +129,7 @@ def judge(
     generation: int,
     generations: Iterable[tuple[dict[str, str], float]],
     names: Iterable[tuple[dict[str, str], float]],
+    recent: Iterable[tuple[dict[str, str], float]],
 ) -> dict[str, dict[str, Any]]:
     """For each node that was asked: has it reported, does the lake show it, and if not, why."""
     reported: dict[str, int] = {}
@@ -122,10 +139,11 @@ def judge(
     sent: dict[str, dict[str, int]] = {}
     for labels, value in names:
         sent.setdefault(labels.get("node", ""), {})[labels.get("__name__", "")] = int(value)
+    fresh = {(labels.get("node", ""), labels.get("__name__", "")) for labels, _ in recent}
     found = {}
     for node in expected["nodes"]:
         has = sent.get(node, {})
-        extra = foreign(expected["keep"], has)
+        extra = foreign(expected["keep"], [name for name in has if (node, name) in fresh])
         marked = not expected["marks"] or any(name in has for name in expected["marks"])
         reached = reported.get(node, -1) >= generation
         found[node] = {

@@ -10,7 +10,12 @@ from sideband.price import keep_pattern
 
 
 def level(*metrics: str, intake: int = 100) -> dict[str, Any]:
-    return {"metrics": list(metrics), "keep": keep_pattern(metrics), "intake_bytes_per_second": intake}
+    return {
+        "metrics": list(metrics),
+        "keep": keep_pattern(metrics),
+        "intake_bytes_per_second": intake,
+        "period_seconds": 5,
+    }
 
 
 LADDER: dict[str, Any] = {
@@ -32,11 +37,12 @@ def expected(name: str = "core", scope: str = "all") -> dict[str, Any]:
 
 
 def seen(
-    generations: dict[str, int], names: dict[str, list[str]], name: str = "core"
+    generations: dict[str, int], names: dict[str, list[str]], name: str = "core", silent: tuple[str, ...] = ()
 ) -> dict[str, dict[str, Any]]:
     reported = [({"node": node}, float(value)) for node, value in generations.items()]
     sent = [({"node": node, "__name__": one}, 1.0) for node, ones in names.items() for one in ones]
-    return fleet.judge(expected(name), 100, reported, sent)
+    fresh = [one for one in sent if one[0]["__name__"] not in silent]
+    return fleet.judge(expected(name), 100, reported, sent, fresh)
 
 
 def test_the_highest_level_has_no_limit() -> None:
@@ -82,6 +88,19 @@ def test_each_straggler_has_its_reason() -> None:
     assert "knows no generation" in found["node3"]["why"]
     assert not any(one["shown"] for one in found.values())
     assert "waiting for node1, node2, node3" in fleet.progress(found, "core")
+
+
+def test_a_name_that_ended_without_a_word_counts_as_gone() -> None:
+    generations = {"node1": 100, "node2": 100, "node3": 100}
+    names = {node: ["up", "node_load1", "pushed_once"] for node in generations}
+    assert not any(one["shown"] for one in seen(generations, names).values())
+    assert all(one["shown"] for one in seen(generations, names, silent=("pushed_once",)).values())
+
+
+def test_the_window_covers_the_levels_above() -> None:
+    assert expected("core")["window_seconds"] == 15
+    assert expected("full")["window_seconds"] == 5
+    assert "[15s]" in fleet.recent_names(15)
 
 
 def test_going_up_is_seen_only_when_a_series_of_the_level_arrives() -> None:
