@@ -27,8 +27,9 @@ def plan(model: Any, groups: Any) -> dict[str, Any]:
         raise AnsibleFilterError(str(error)) from None
 
 
-def release(model: Any) -> str:
-    return rollout.release(model, str(ROOT))
+def release(model: Any, root: str) -> str:
+    """Names what is rolled out: `sideband_model | sideband_release(playbook_dir ~ '/..')`."""
+    return rollout.release(model, root)
 
 
 def _vitals(result: Any) -> Any:
@@ -75,6 +76,7 @@ def verdict(
         if not against:
             against = gate.judge_series(host, demand, names_before.get(host, ()), names.get(host, ()))
         findings += against
+    findings += _probes(step["hosts"], model, hostvars) if not findings else []
     budget = model["rollout"]["failure_budget"]
     earlier = [host for host in failures if host not in step["hosts"]]
     judged = gate.verdict(step["ring"], step["hosts"], findings, earlier, budget)
@@ -86,6 +88,23 @@ def verdict(
         "findings": [str(finding) for finding in judged.findings],
         "back": back,
     }
+
+
+def _probes(hosts: Sequence[str], model: Any, hostvars: Any) -> list[gate.Finding]:
+    """What packets around the step have shown. Asked only where nothing else is against it."""
+    if not model["rollout"]["probes"]:
+        return []
+    shown = hostvars[hosts[0]].get("__verify_verdict")
+    if not isinstance(shown, Mapping):
+        return [
+            gate.Finding(
+                "all", gate.PROBES, "the planes could not be probed", "look at the failed task above"
+            )
+        ]
+    causes = [str(cause) for cause in shown.get("causes", ())]
+    if shown.get("passed"):
+        return []
+    return [gate.Finding("all", gate.PROBES, cause) for cause in causes[:10] or ["a probe is red"]]
 
 
 def _levels(answers: Any, model: Any, hosts: Sequence[str]) -> dict[str, str]:

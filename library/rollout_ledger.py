@@ -59,7 +59,7 @@ EXAMPLES = r"""
     path: .sideband/lab/rollout.json
     action: begin
     site: lab
-    release: "{{ sideband_model | sideband_release(playbook_dir + '/..') }}"
+    release: "{{ sideband_model | sideband_release(playbook_dir ~ '/..') }}"
     steps:
       canary: {ring: canary, hosts: [node1]}
   delegate_to: localhost

@@ -16,7 +16,9 @@ from typing import Any
 import yaml
 
 STAND_IN = "sideband_stand_in"
-TURN = "sideband_turn_{{ sideband_rollout_step }}"
+# `none` is for a reader that opens ring.yml alone: no such group, so no play of it does anything.
+STEP = "{{ sideband_rollout_step | default('none') }}"
+TURN = f"sideband_turn_{STEP}"
 # What belongs to the whole site and was done before the first ring.
 ONCE = ("contract.yml", "preflight.yml")
 HEAD = """---
@@ -49,7 +51,7 @@ def _role(phase: str) -> Play:
 
 def _on_controller(title: str, phase: str, hosts: str = f"{STAND_IN}:&{TURN}") -> Play:
     return {
-        "name": f"{title} {{{{ sideband_rollout_step }}}}",
+        "name": f"{title} {STEP}",
         "hosts": hosts.split(":"),
         "gather_facts": False,
         "tasks": [_role(phase)],
@@ -58,11 +60,28 @@ def _on_controller(title: str, phase: str, hosts: str = f"{STAND_IN}:&{TURN}") -
 
 def _on_hosts(title: str, phase: str) -> Play:
     return {
-        "name": f"{title} {{{{ sideband_rollout_step }}}}",
+        "name": f"{title} {STEP}",
         "hosts": TURN,
         "gather_facts": False,
         "pre_tasks": [dict(STAND_ASIDE)],
         "tasks": [_role(phase)],
+    }
+
+
+def _probes() -> Play:
+    """The far ends of the probes are all over the site, so this play has every host of it."""
+    return {
+        "name": f"Probe the planes around {STEP}",
+        "hosts": f"sideband_probed_{STEP}",
+        "gather_facts": False,
+        "vars": {
+            "sideband_verify_only": "{{ hostvars['sideband_stand_in'].sideband_rollout_hosts | join(',') }}",
+            # Hosts outside the contract, and what is counted from wiring, belong to the whole site's proof.
+            "sideband_verify_outside": [],
+            "sideband_verify_topology": "",
+            "sideband_verify_reports": "{{ playbook_dir }}/../.sideband/{{ sideband_site }}/probes",
+        },
+        "tasks": [_role("probe")],
     }
 
 
@@ -73,7 +92,7 @@ def layer_play(play: Play) -> Play:
     parts = list(hosts) if isinstance(hosts, list) else str(hosts).split(":")
     # A step that is not live has no such group, so nothing matches and the play costs nothing.
     made["hosts"] = [*parts, STAND_IN, f"&{TURN}"]
-    made["name"] = f"{made['name']} in {{{{ sideband_rollout_step }}}}"
+    made["name"] = f"{made['name']} in {STEP}"
     made["pre_tasks"] = [dict(STAND_ASIDE), *made.get("pre_tasks", [])]
     order = ("name", "hosts", "gather_facts")
     rest = {key: value for key, value in made.items() if key not in (*order, "pre_tasks", "roles", "tasks")}
@@ -104,13 +123,14 @@ def render(directory: Path) -> str:
         _on_hosts("Look at the hosts after", "after"),
         # Failed and lost hosts come back into the run here: they have to be looked at and taken back.
         {
-            "name": "Count the lost of {{ sideband_rollout_step }} in again",
+            "name": f"Count in again the lost of {STEP}",
             "hosts": TURN,
             "gather_facts": False,
             "tasks": [{"name": "Forget their errors", "ansible.builtin.meta": "clear_host_errors"}],
         },
         _on_controller("Soak", "soak"),
         _on_hosts("Look at the hosts after the soak of", "soaked"),
+        _probes(),
         _on_controller("Judge", "judge"),
         _on_hosts("Take back what failed in", "back"),
         _on_controller("Close", "close"),

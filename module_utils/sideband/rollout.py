@@ -12,7 +12,14 @@ from .gate import Demand
 from .rings import read, steps
 from .units import authority, duration_seconds, size_bytes
 
-DEFAULTS: Mapping[str, Any] = {"soak": "60s", "failure_budget": 0, "batch": "25%", "drops": 0, "budgets": []}
+DEFAULTS: Mapping[str, Any] = {
+    "soak": "60s",
+    "failure_budget": 0,
+    "batch": "25%",
+    "drops": 0,
+    "probes": True,
+    "budgets": [],
+}
 # A series counts as arrived when it came within this many of its periods.
 PERIODS = 3
 # What decides what reaches a host. Data of a run (.sideband, reports) does not.
@@ -27,6 +34,7 @@ def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
         "failure_budget": int(given["failure_budget"]),
         "batch": str(given["batch"]),
         "drops": int(given["drops"]),
+        "probes": bool(given["probes"]),
         "budgets": [
             {
                 "word": budget["group"].removeprefix("sideband_"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sideband.ring_plays import TURN, layer_play, layers, render
 from sideband.rings import BATCHES, batch_size, batches, read, step_names, steps
 
 HOSTS = ["lake1", "node1", "node2", "node3", "rack1"]
@@ -90,3 +92,30 @@ def test_batches_hold_every_host_once_and_whole_racks(racks: dict[str, str], siz
         assert sum(any(racks[host] == rack for host in batch) for batch in made) == 1
     largest = max([list(racks.values()).count(rack) for rack in {"r1", "r2", "r3"}] + [1])
     assert all(len(batch) <= max(size, largest) for batch in made)
+
+
+# playbooks/ring.yml
+
+PLAYS = Path(__file__).resolve().parent.parent.parent / "playbooks"
+
+
+def test_ring_yml_is_what_site_yml_says() -> None:
+    """A rollout does what the site's own layers do, and nothing else; `tools/rings` prints it anew."""
+    assert (PLAYS / "ring.yml").read_text(encoding="utf-8") == render(PLAYS)
+
+
+def test_rollout_yml_has_a_play_for_every_step() -> None:
+    text = (PLAYS / "rollout.yml").read_text(encoding="utf-8")
+    assert [line.split(": ")[1] for line in text.splitlines() if "sideband_rollout_step" in line] == list(
+        step_names()
+    )
+
+
+def test_every_layer_is_cut_down_to_the_step_and_has_the_stand_in() -> None:
+    for play in layers(PLAYS):
+        made = layer_play(play)
+        assert made["hosts"][-2:] == ["sideband_stand_in", f"&{TURN}"]
+        assert made["pre_tasks"][0]["ansible.builtin.meta"] == "end_host"
+        assert made.get("roles") == play.get("roles")
+        assert made.get("tasks") == play.get("tasks")
+        assert made["pre_tasks"][1:] == play.get("pre_tasks", [])

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""`--check` tells the whole truth and writes nothing: on a bare host, a current one, and one a contract old.
+
+    bench/check.py             # reports/check.json
+
+For each: every file is hashed before and after `site.yml --check --diff`; then the same play runs in earnest,
+and what it did is compared with what was announced, line by line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from sideband import report  # noqa: E402
+
+from bench.remove import residue  # noqa: E402
+from bench.spare_site import (  # noqa: E402
+    LAB,
+    ROOT,
+    BenchError,
+    Spare,
+    inside,
+    play,
+    say,
+    snapshot,
+    spare_site,
+)
+
+SPARES = (Spare("ck12", "bookworm", "node3"), Spare("ck13", "trixie", "rack1"))
+# A run is itself in the host's diary; that is no write of ours.
+DIARY = ("/var/log*", "/root/.ansible*", "/var/lib/systemd*")
+
+
+def outcome(inventory: Path, spare: Spare, *options: str) -> tuple[int, list[str], str]:
+    """(exit status, every line of every plan that host_state gave, what it printed)."""
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
+        "ANSIBLE_CALLBACKS_ENABLED": "",
+    }
+    words = [
+        str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(inventory), "playbooks/site.yml",
+        "--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki", *options,
+    ]  # fmt: skip
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=900, check=False, cwd=ROOT, env=environment
+    )
+    text = done.stdout[done.stdout.find("{") :]
+    try:
+        plays = json.JSONDecoder().raw_decode(text)[0]["plays"]
+    except (ValueError, KeyError):
+        return done.returncode, [], done.stdout[-3000:] + done.stderr[-1000:]
+    lines: list[str] = []
+    for task in (task for each in plays for task in each["tasks"]):
+        result = task["hosts"].get(spare.name, {})
+        if isinstance(result.get("plan"), list) and "generation" in result:
+            lines += result["plan"]
+    return done.returncode, lines, done.stdout[-3000:]
+
+
+def changes(lines: Sequence[str]) -> set[str]:
+    """`file /etc/x: create (…)` without the reason in brackets: that it changes is what was promised."""
+    return {line.partition(" (")[0] for line in lines if ": " in line and not line.startswith("guard")}
+
+
+def announced_paths(lines: Sequence[str]) -> set[str]:
+    kinds = ("file", "secret", "directory", "link", "archive")
+    return {line.split(" ", 1)[1].partition(": ")[0] for line in lines if line.split(" ", 1)[0] in kinds}
+
+
+def unannounced(
+    before: Mapping[str, Any], after: Mapping[str, Any], lines: Sequence[str], owned: set[str]
+) -> list[str]:
+    """Changed files below /etc, /opt and /usr that neither the plan nor an announced package explains."""
+    told = announced_paths(lines)
+    found = []
+    for line in residue({"files": before["files"]}, {"files": after["files"]}, ()):
+        path = line.split(": ")[1].rsplit(" ", 1)[0].removesuffix(" is")
+        ours = path.startswith(("/etc/", "/opt/", "/usr/"))
+        if (
+            ours
+            and path not in told
+            and path not in owned
+            and not any(path.startswith(f"{each}/") for each in told)
+        ):
+            found.append(line)
+    return found
+
+
+def package_files(host: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    new = sorted(set(after["packages"]) - set(before["packages"]))
+    text = inside(host, "dpkg", "-L", *new) if new else ""
+    made = {line.strip() for line in text.splitlines()}
+    # What maintainer scripts make: alternatives, certificates' links, users, the linker's cache.
+    scripts = {
+        path for path in after["files"] if path.startswith(("/etc/alternatives/", "/etc/ssl/", "/etc/rc"))
+    }
+    return made | scripts | {"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc/ld.so.cache"}
+
+
+def one(state: str, spare: Spare, inventory: Path, checks: list[dict[str, Any]]) -> int:
+    name = f"{state} {spare.name} ({spare.suite}, like {spare.like})"
+    say(f"{name}: dry run")
+    before = snapshot(spare.name)
+    code, told, said = outcome(inventory, spare, "--check", "--diff")
+    writes = residue({"files": before["files"]}, {"files": snapshot(spare.name)["files"]}, DIARY)
+    if code != 0:
+        say(said)
+    say(f"{name}: in earnest")
+    real_code, done, said = outcome(inventory, spare)
+    if real_code != 0:
+        say(said)
+    after = snapshot(spare.name)
+    more = sorted(changes(done) - changes(told))
+    less = sorted(changes(told) - changes(done))
+    hidden = unannounced(before, after, told, package_files(spare.name, before, after))
+    checks += [
+        report.expect(f"{name}: --check ends with", code, 0),
+        report.expect(f"{name}: files written by --check", writes[:10], []),
+        report.expect(f"{name}: the run ends with", real_code, 0),
+        report.expect(f"{name}: done and not announced", more[:10], []),
+        report.expect(f"{name}: announced and not done", less[:10], []),
+        report.expect(f"{name}: files changed and not announced", hidden[:10], []),
+    ]
+    if state == "current":
+        checks.append(report.expect(f"{name}: announced", told, []))
+    else:
+        checks.append(report.check(f"{name}: announced something", len(told) > 0, len(told), "> 0"))
+    return len(writes)
+
+
+def old_contract(inventory: Path) -> Path:
+    """The same hosts under the contract of yesterday: sampled half as often, a smaller share of the link."""
+    old = inventory.parent / f"{inventory.name}-old"
+    shutil.copytree(inventory, old, symlinks=True)
+    (old / "group_vars/all").unlink()
+    shutil.copytree(LAB / "group_vars/all", old / "group_vars/all")
+    for noun, now, then in (
+        ("ladder", "period: 15s", "period: 20s"),
+        ("planes", "egress_rate: 20Mbit", "egress_rate: 18Mbit"),
+    ):
+        path = old / f"group_vars/all/{noun}.yml"
+        text = path.read_text(encoding="utf-8")
+        if now not in text:
+            raise BenchError(f"{noun}.yml has no {now!r} any more; the old contract must differ in something")
+        path.write_text(text.replace(now, then, 1), encoding="utf-8")
+    return old
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--reports", default=str(ROOT / "reports"))
+    options = parser.parse_args(arguments)
+    checks: list[dict[str, Any]] = []
+    writes = 0
+    with tempfile.TemporaryDirectory(prefix="sideband-check-") as room:
+        for spare in SPARES:
+            with spare_site(Path(room, spare.name), [spare]) as inventory:
+                writes += one("bare", spare, inventory, checks)
+                writes += one("current", spare, inventory, checks)
+                old = old_contract(inventory)
+                play(old, "site", "--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
+                writes += one("old", spare, inventory, checks)
+    passed = report.passes(checks)
+    report.write("check", passed, {"writes": writes}, checks, {}, options.reports)
+    print(json.dumps({"pass": passed, "writes": writes}, indent=1))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BenchError as error:
+        sys.exit(f"check: {error}")

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Install sideband on bare spare hosts, remove it, and compare what they were with what they are.
+
+    bench/remove.py            # Debian 12 and 13, as training node, receiver and store; reports/remove.json
+    bench/remove.py rm12       # one of them
+
+The comparison takes in every file, unit, user, group, nftables table, qdisc, kernel setting, address and
+package. What may differ is listed in tests/residue_ignore.yml, with reasons; all else is residue, and fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from sideband import report  # noqa: E402
+
+from bench.spare_site import ROOT, BenchError, Spare, inside, play, say, snapshot, spare_site  # noqa: E402
+
+SPARES = (
+    Spare("rm12", "bookworm", "node3"),
+    Spare("rm13", "trixie", "node1"),
+    Spare("rmrack", "trixie", "rack1"),
+    Spare("rmlake", "trixie", "lake1"),
+)
+IGNORE = ROOT / "tests/residue_ignore.yml"
+MOST_IGNORED = 10
+
+
+def ignored() -> list[str]:
+    entries = yaml.safe_load(IGNORE.read_text(encoding="utf-8"))
+    if len(entries) > MOST_IGNORED or not all(entry.get("reason") for entry in entries):
+        raise BenchError(
+            f"{IGNORE.name}: at most {MOST_IGNORED} paths, each with its reason (got {len(entries)})"
+        )
+    return [entry["path"] for entry in entries]
+
+
+def residue(before: Mapping[str, Any], after: Mapping[str, Any], patterns: Iterable[str]) -> list[str]:
+    """One line for everything that is not as it was."""
+    listed = list(patterns)
+    found = []
+    for kind in sorted(set(before) | set(after)):
+        was, now = before.get(kind, {}), after.get(kind, {})
+        for name in sorted(set(was) | set(now)):
+            if was.get(name) == now.get(name):
+                continue
+            if kind == "files" and any(fnmatch.fnmatchcase(name, pattern) for pattern in listed):
+                continue
+            how = "appeared" if name not in was else "is gone" if name not in now else "differs"
+            found.append(f"{kind}: {name} {how}: {was.get(name, '')} -> {now.get(name, '')}")
+    return found
+
+
+def one(spare: Spare, inventory: Path, checks: list[dict[str, Any]], figures: dict[str, Any]) -> int:
+    options = ("--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
+    words = ("-e", "confirm=remove", "-e", "confirm_data=delete")
+    say(f"{spare.name}: what it is before")
+    before = snapshot(spare.name)
+    say(f"{spare.name}: install as {spare.like}")
+    play(inventory, "site", *options)
+    brought = len(residue(before, snapshot(spare.name), ()))
+    say(f"{spare.name}: without the word nothing is removed")
+    refused = play(inventory, "remove", *options, code=None)
+    say(f"{spare.name}: remove")
+    began = time.monotonic()
+    play(inventory, "remove", *options, *words)
+    seconds = time.monotonic() - began
+    left = residue(before, snapshot(spare.name), ignored())
+    for line in left:
+        say(f"  {line[:200]}")
+    say(f"{spare.name}: install again")
+    again = play(inventory, "site", *options, code=None)
+    name = f"{spare.name} ({spare.suite}, like {spare.like})"
+    checks += [
+        report.check(f"{name}: installation brought something to remove", brought > 20, brought, "> 20"),
+        report.check(
+            f"{name}: refused without confirm=remove", refused.returncode != 0, refused.returncode, "not 0"
+        ),
+        report.expect(f"{name}: residue after removal", left[:20], []),
+        report.expect(f"{name}: installing again", again.returncode, 0),
+    ]
+    figures[f"brought_{spare.name}"] = brought
+    figures[f"seconds_{spare.name}"] = round(seconds, 1)
+    return len(left)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="spare hosts; all where none is named")
+    parser.add_argument("--reports", default=str(ROOT / "reports"))
+    options = parser.parse_args(arguments)
+    chosen = [spare for spare in SPARES if not options.names or spare.name in options.names]
+    checks: list[dict[str, Any]] = []
+    figures: dict[str, Any] = {"residue": 0, "ignored": len(ignored())}
+    with tempfile.TemporaryDirectory(prefix="sideband-remove-") as room:
+        for spare in chosen:
+            with spare_site(Path(room, spare.name), [spare]) as inventory:
+                versions = {
+                    "system": inside(spare.name, "sh", "-c", ". /etc/os-release; echo $PRETTY_NAME").strip()
+                }
+                figures["residue"] += one(spare, inventory, checks, figures)
+    passed = report.passes(checks)
+    report.write("remove", passed, figures, checks, versions, options.reports)
+    print(json.dumps({"pass": passed, **figures}, indent=1))
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BenchError as error:
+        sys.exit(f"remove: {error}")
