@@ -66,6 +66,10 @@ options:
       below its own roots.
     type: bool
     default: false
+  local:
+    description: The run is on the host itself, so no session's freshness can prove anything; confirm at once.
+    type: bool
+    default: false
 author: [sideband]
 """
 
@@ -134,7 +138,7 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.sideband.state import run
+from ansible.module_utils.sideband.state import guard, run
 from ansible.module_utils.sideband.state.system import StateError, System
 
 SECRET = {
@@ -151,12 +155,14 @@ SPEC = {
     "fragment": {"type": "dict", "default": {}},
     "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET, "no_log": False},
     "purge": {"type": "bool", "default": False},
+    "local": {"type": "bool", "default": False},
 }
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     given = module.params
+    session = "" if given["local"] else guard.ssh_connection()
     try:
         answer = run.perform(
             System(),
@@ -164,8 +170,9 @@ def main() -> None:
             given["owner"],
             given["fragment"],
             given["secrets"],
-            given["purge"],
-            module.check_mode,
+            purge=given["purge"],
+            session=session,
+            check_mode=module.check_mode,
         )
     except StateError as problem:
         module.fail_json(msg=str(problem))

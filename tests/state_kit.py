@@ -31,6 +31,7 @@ class FakeHost(System):
         self.dies: set[str] = set()  # units that fail to start
         self.packages: set[str] = {"dpkg"}
         self.needs: dict[str, set[str]] = {}  # package -> its dependencies
+        self.session = "10.90.0.1 1001 10.90.0.31 22"
         self.calls: list[list[str]] = []
 
     @property
@@ -123,7 +124,16 @@ class FakeHost(System):
         purge: bool = False,
     ) -> dict[str, Any]:
         self._names.clear()  # each run of the module is a new process
-        return run.perform(self, state, owner, fragment or {}, secrets or [], purge, check)
+        return run.perform(
+            self,
+            state,
+            owner,
+            fragment or {},
+            secrets or [],
+            purge=purge,
+            session=self.session,
+            check_mode=check,
+        )
 
     def present(self, fragment: dict[str, Any], **more: Any) -> dict[str, Any]:
         return self.perform("present", fragment, **more)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sideband.state import guard, program, recovery
+from sideband.state import program, recovery
 from sideband.state.system import StateError
 from state_kit import FakeHost
 
@@ -20,24 +20,17 @@ def fragment(text: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
-    from_port(monkeypatch, 1001)
+def host(tmp_path: Path) -> FakeHost:
     return FakeHost(tmp_path / "host", systemd=True)
 
 
-def from_port(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(guard, "ssh_connection", lambda: f"10.90.0.1 {port} 10.90.0.31 22")
-
-
-def confirmed(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    from_port(monkeypatch, 1002)
+def confirmed(host: FakeHost) -> None:
+    first, host.session = host.session, "10.90.0.1 1002 10.90.0.31 22"
     assert host.perform("confirmed")["changed"]
-    from_port(monkeypatch, 1001)
+    host.session = first
 
 
-def test_a_guarded_change_arms_before_it_writes_and_a_new_connection_disarms(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_guarded_change_arms_before_it_writes_and_a_new_connection_disarms(host: FakeHost) -> None:
     answer = host.present(fragment("one"))
     assert answer["armed"]
     assert (host.base / SERVICE).exists()
@@ -47,7 +40,7 @@ def test_a_guarded_change_arms_before_it_writes_and_a_new_connection_disarms(
         "--timer-property=AccuracySec=1s",
         "--unit=sideband-guard-rack.service",
     )
-    confirmed(host, monkeypatch)
+    confirmed(host)
     assert not (host.base / SERVICE).exists()
     assert host.did("systemctl", "stop", "sideband-guard-rack.timer")
     assert not host.present(fragment("one"))["armed"]
@@ -59,11 +52,9 @@ def test_the_connection_that_made_the_change_cannot_confirm_it(host: FakeHost) -
         host.perform("confirmed")
 
 
-def test_the_switch_brings_the_previous_generation_back_and_says_so_once(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_switch_brings_the_previous_generation_back_and_says_so_once(host: FakeHost) -> None:
     host.present(fragment("one"))
-    confirmed(host, monkeypatch)
+    confirmed(host)
     host.present(fragment("two"))
     recovery.fire(host, "rack")
     assert (host.base / "etc/x").read_text() == "one"
@@ -87,7 +78,7 @@ def test_an_interrupted_apply_goes_back_to_the_last_whole_generation(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.present(fragment("one"))
-    confirmed(host, monkeypatch)
+    confirmed(host)
     wanted = {**fragment("two"), "links": [{"path": "/etc/y", "target": "z"}]}
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -100,11 +91,9 @@ def test_an_interrupted_apply_goes_back_to_the_last_whole_generation(
     assert (host.base / "etc/x").read_text() == "one"
 
 
-def test_the_next_run_reverts_an_unconfirmed_change_before_its_own(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_run_reverts_an_unconfirmed_change_before_its_own(host: FakeHost) -> None:
     host.present(fragment("one"))
-    confirmed(host, monkeypatch)
+    confirmed(host)
     host.present(fragment("two"))
     answer = host.present(fragment("three"))
     assert answer["plan"][0].startswith("guard: an unconfirmed change of an earlier run was reverted now")
@@ -112,10 +101,10 @@ def test_the_next_run_reverts_an_unconfirmed_change_before_its_own(
     assert (host.base / "etc/x").read_text() == "one"
 
 
-def test_after_a_reboot_no_job_is_waited_for(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_reboot_no_job_is_waited_for(host: FakeHost) -> None:
     unit = {"units": [{"name": "a.service", "running": True}]}
     host.present({**fragment("one"), **unit})
-    confirmed(host, monkeypatch)
+    confirmed(host)
     host.present(fragment("two"))
     host.reboot("boot-2")
     host.calls.clear()
@@ -124,9 +113,9 @@ def test_after_a_reboot_no_job_is_waited_for(host: FakeHost, monkeypatch: pytest
     assert "rebooted" in host.present({**fragment("one"), **unit})["news"]
 
 
-def test_a_switch_that_fires_late_does_nothing(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_that_fires_late_does_nothing(host: FakeHost) -> None:
     host.present(fragment("one"))
-    confirmed(host, monkeypatch)
+    confirmed(host)
     recovery.fire(host, "rack")
     assert (host.base / "etc/x").read_text() == "one"
 
@@ -144,3 +133,9 @@ def test_the_recovery_program_is_the_same_bytes_each_time_and_holds_every_module
     names = {Path(name).name for name in zipfile.ZipFile(BytesIO(text)).namelist()}
     modules = {path.name for path in Path(program.__file__).parent.glob("*.py")} - {"run.py", "program.py"}
     assert modules <= names
+
+
+def test_a_local_run_confirms_at_once(host: FakeHost) -> None:
+    host.session = ""
+    host.present(fragment("one"))
+    assert host.perform("confirmed")["changed"]

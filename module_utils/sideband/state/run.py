@@ -27,8 +27,10 @@ def perform(
     owner: str,
     fragment: dict[str, Any],
     secrets: list[dict[str, Any]],
-    purge: bool,
-    check_mode: bool,
+    *,
+    purge: bool = False,
+    session: str = "",
+    check_mode: bool = False,
 ) -> Answer:
     # Check mode writes nothing, not even the lock's directory.
     free = check_mode and not system.is_directory(record.GENERATIONS)
@@ -36,7 +38,7 @@ def perform(
     with lock:
         engine = Engine(system, owner, build())
         if state == "confirmed":
-            return _confirmed(engine, check_mode)
+            return _confirmed(engine, session, check_mode)
         reverted = engine.record.armed is not None and not check_mode
         notes = _clean_start(engine, check_mode)
         if state == "present":
@@ -45,7 +47,7 @@ def perform(
                 "fragment": fragment,
                 "secrets": secrets,
             }
-            answer = _present(engine, generation, check_mode)
+            answer = _present(engine, generation, session, check_mode)
         elif state == "reverted":
             answer = _reverted(engine, check_mode)
         else:
@@ -81,7 +83,7 @@ def _clean_start(engine: Engine, check_mode: bool) -> list[str]:
     return ["guard: an unconfirmed change of an earlier run was reverted now"]
 
 
-def _present(engine: Engine, generation: Generation, check_mode: bool) -> Answer:
+def _present(engine: Engine, generation: Generation, session: str, check_mode: bool) -> Answer:
     kept = engine.record
     plan = engine.plan(generation)
     engine.prepare(plan, check_mode)
@@ -105,7 +107,7 @@ def _present(engine: Engine, generation: Generation, check_mode: bool) -> Answer
 
         def arm() -> None:
             if guarded:
-                guard.arm(engine, plan.want.guard_seconds, guard.ssh_connection())
+                guard.arm(engine, plan.want.guard_seconds, session)
 
         engine.apply(plan, generation if not same else kept.current, arm)
         if plan.changes:
@@ -177,7 +179,7 @@ def _forget(engine: Engine) -> None:
     record.forget(engine.system, engine.owner)
 
 
-def _confirmed(engine: Engine, check_mode: bool) -> Answer:
-    changed = engine.record.armed is not None if check_mode else guard.confirm(engine, guard.ssh_connection())
+def _confirmed(engine: Engine, session: str, check_mode: bool) -> Answer:
+    changed = engine.record.armed is not None if check_mode else guard.confirm(engine, session)
     plan = Plan(Fragment(), [Change("guard", engine.owner, "confirm")] if changed else [])
     return _answer(engine, plan, changed, news=engine.record.news)
