@@ -28,7 +28,9 @@ HOSTS = ("rack1", "region1", "lake1", "gateway1")
 def run(*argv: str, **kwargs: Any) -> str:
     done = subprocess.run(argv, capture_output=True, text=True, **kwargs)
     if done.returncode:
-        raise RuntimeError(f"{shlex.join(argv)} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{shlex.join(argv)} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+        )
     return done.stdout
 
 
@@ -79,7 +81,7 @@ class Bench:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, directory: Path) -> "Bench":
+    def make(cls, directory: Path) -> Bench:
         render(directory)
         bench = cls(directory, make_root(directory))
         for host in HOSTS:
@@ -88,7 +90,7 @@ class Bench:
             bench.lay_out(content)
         # A minute is long for a test: same outputs, shorter interval.
         minute = bench.root / "etc/sideband/region/minute.yml"
-        minute.write_text(minute.read_text().replace("interval: 60s", "interval: 5s"))
+        minute.write_text(minute.read_text().replace("interval: 1m", "interval: 5s"))
         return bench
 
     @property
@@ -121,7 +123,9 @@ class Bench:
                 if item.get("check"):
                     words = shlex.split(item["check"].replace("%s", item["path"]))
                     done = subprocess.run(["chroot", str(self.root), *words], capture_output=True, text=True)
-                    said[item["path"]] = "" if done.returncode == 0 else f"{done.returncode}: {done.stdout}{done.stderr}"
+                    said[item["path"]] = (
+                        "" if done.returncode == 0 else f"{done.returncode}: {done.stdout}{done.stderr}"
+                    )
         return said
 
     def network(self) -> None:
@@ -130,11 +134,23 @@ class Bench:
         for address in ("10.21.0.21/24", "10.21.0.11/24", "10.30.0.21/24", "10.30.0.31/24", "10.30.0.41/24",
                         "10.30.0.51/24", "10.40.0.51/24", "fd00:5b:21::21/64", "fd00:5b:30::31/64",
                         "fd00:5b:30::41/64", "fd00:5b:40::51/64"):  # fmt: skip
-            run("ip", "-n", NAMESPACE, "address", "add", address, "dev", "lo", *(["nodad"] if ":" in address else []))
+            run(
+                "ip",
+                "-n",
+                NAMESPACE,
+                "address",
+                "add",
+                address,
+                "dev",
+                "lo",
+                *(["nodad"] if ":" in address else []),
+            )
 
     def start(self, unit: str) -> None:
         text = (self.root / "etc/systemd/system" / unit).read_text().replace("\\\n", " ")
-        setting = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        setting = dict(
+            line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#")
+        )
         environment = {"PATH": "/usr/sbin:/usr/bin"}
         if "EnvironmentFile" in setting:
             secret = (self.root / setting["EnvironmentFile"].lstrip("/")).read_text().strip()
@@ -143,12 +159,14 @@ class Bench:
             runtime = self.root / "run" / setting["RuntimeDirectory"]
             runtime.mkdir(parents=True, exist_ok=True)
             os.chown(runtime, 890, 890)
-        log = open(self.directory / f"{unit}.log", "ab")
+        log = os.open(self.directory / f"{unit}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.processes[unit] = subprocess.Popen(
-            ["ip", "netns", "exec", NAMESPACE, "chroot", "--userspec=890:890", "--groups=890,891", str(self.root),
+            ["ip", "netns", "exec", NAMESPACE, "chroot", "--userspec=890:890", "--groups=890,891",
+             str(self.root),
              *shlex.split(setting["ExecStart"])],
             env=environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
+        os.close(log)
 
     def stop(self, unit: str) -> None:
         process = self.processes.pop(unit)
@@ -167,7 +185,12 @@ class Bench:
             self.start(f"{unit}.service")
         for port in (9090, 8532, 8531, 8530, 8533):
             self.wait_for(("127.0.0.1", port))
-        for address in (("10.21.0.21", 8427), ("10.30.0.31", 8428), ("10.30.0.41", 8429), ("10.40.0.51", 8443)):
+        for address in (
+            ("10.21.0.21", 8427),
+            ("10.30.0.31", 8428),
+            ("10.30.0.41", 8429),
+            ("10.40.0.51", 8443),
+        ):
             self.wait_for(address)
 
     def wait_for(self, address: tuple[str, int]) -> None:
@@ -180,7 +203,9 @@ class Bench:
                 dead = {name: p.returncode for name, p in self.processes.items() if p.poll() is not None}
                 if dead or time.monotonic() > deadline:
                     logs = "".join((self.directory / f"{name}.log").read_text()[-3000:] for name in dead)
-                    raise RuntimeError(f"nothing answers at {address} ({problem}); ended: {dead}\n{logs}") from problem
+                    raise RuntimeError(
+                        f"nothing answers at {address} ({problem}); ended: {dead}\n{logs}"
+                    ) from problem
                 time.sleep(0.1)
 
     def stop_all(self) -> None:
@@ -194,7 +219,8 @@ class Bench:
     def plain(self, port: int, path: str, method: str = "GET", body: bytes = b"") -> bytes:
         """HTTP on the loopback of the host that all daemons share."""
         with socket_in(NAMESPACE, ("127.0.0.1", port), 10) as stream:
-            head = f"{method} {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"{method} {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\n"
+            head += f"Content-Length: {len(body)}\r\n\r\n"
             stream.sendall(head.encode() + body)
             with stream.makefile("rb") as reader:
                 answer = read_answer(reader)

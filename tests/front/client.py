@@ -1,16 +1,17 @@
-"""What a node, a rack or a tenant could send: exact bytes over mutual TLS, from inside a network namespace."""
+"""What a node, a rack or a tenant could send: exact bytes over mutual TLS, from a network namespace."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
 import ssl
 import struct
 import threading
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterable, Sequence
 
 CLONE_NEWNET = 0x40000000
 Labels = Sequence[tuple[str, str]]
@@ -71,10 +72,9 @@ class Client:
         """Send bytes as they are, read one answer."""
         plain = socket_in(self.namespace, self.address, self.timeout)
         with self.context.wrap_socket(plain, server_hostname=self.address[0]) as stream:
-            try:
+            # Refused while sending: the answer may still be there.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
                 stream.sendall(request)
-            except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
-                pass  # refused while sending: the answer may still be there
             with stream.makefile("rb") as reader:
                 return read_answer(reader)
 
@@ -143,7 +143,9 @@ def write_request(series: Iterable[Series]) -> bytes:
     """prometheus.WriteRequest, labels exactly as given: unsorted and repeated if the test wants it so."""
     out = b""
     for labels, samples in series:
-        inner = b"".join(block(1, block(1, name.encode()) + block(2, value.encode())) for name, value in labels)
+        inner = b"".join(
+            block(1, block(1, name.encode()) + block(2, value.encode())) for name, value in labels
+        )
         for value, milliseconds in samples:
             inner += block(2, b"\x09" + struct.pack("<d", value) + b"\x10" + varint(milliseconds))
         out += block(1, inner)

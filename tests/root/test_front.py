@@ -4,6 +4,7 @@ No lab: one network namespace and one root, see tests/front/bench.py."""
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 from front.bench import NAMESPACE, Bench
 from front.client import REMOTE_WRITE, Answer, Client, read_answer, snappy, socket_in, write_request
+from front.forgeries import BINARY_FORGERIES, FORGED_QUERIES, TEXT_FORGERIES
 
 pytestmark = pytest.mark.root
 SERIAL = itertools.count(1)
@@ -61,23 +63,7 @@ def test_every_daemon_accepts_its_configuration(bench: Bench) -> None:
     assert set(said.values()) == {""}
 
 
-# -- who ------------------------------------------------------------------------------------------------------
-
-# What a sender says about its origin; {m} marks the sample so that it can be found again.
-TEXT_FORGERIES = {
-    "plain": 'forged{{m="{m}"}} 1',
-    "label": 'forged{{node="node2",m="{m}"}} 1',
-    "rack and site": 'forged{{rack="rack2",site="elsewhere",m="{m}"}} 1',
-    "label twice": 'forged{{node="node2",node="node2",m="{m}"}} 1',
-    "other label twice": 'forged{{a="1",a="2",node="node2",m="{m}"}} 1',
-    "guessed identity": 'forged{{__id_0123456789abcdef="node2",m="{m}"}} 1',
-    "guessed identity twice": 'forged{{__id_="node2",__id_="node2",__id="node2",m="{m}"}} 1',
-    "inner names": 'forged{{__tmp_node="node2",map_node="node2",mapnode="node2",map__id_node="node2",m="{m}"}} 1',
-    "inner names twice": 'forged{{map__id_0123456789abcdefnode="node2",map__id_0123456789abcdefnode="node2",m="{m}"}} 1',
-    "own name": 'forged{{own___id_0123456789abcdef="node2",own="node2",m="{m}"}} 1',
-    "instance and job": 'forged{{instance="node2",job="node",m="{m}"}} 1',
-    "name as label": 'forged{{__name__="forged",node="node2",m="{m}"}} 1',
-}
+# -- who
 
 
 def assert_own(bench: Bench, mark: str) -> None:
@@ -96,21 +82,6 @@ def test_text_is_stored_under_the_senders_own_name(bench: Bench, node1: Client, 
     assert_own(bench, mark)
 
 
-BINARY_FORGERIES: dict[str, list[tuple[str, str]]] = {
-    "plain": [],
-    "label": [("node", "node2")],
-    "label first and last": [("node", "node2"), ("z", "1"), ("node", "node2")],
-    "three racks": [("rack", "rack2"), ("rack", "rack1"), ("rack", "rack3")],
-    "other label twice": [("a", "1"), ("a", "2"), ("node", "node2"), ("a", "3")],
-    "guessed identity twice": [("__id_0123456789abcdef", "node2"), ("__id_0123456789abcdef", "node2")],
-    "empty value": [("node", ""), ("a", "")],
-    "name that no tier takes": [("no de", "node2"), ("a.b", "1"), ("a-b", "2"), ("", "x"), ("nod\u0435", "node2")],
-    "line breaks": [("a", "1\nnode2"), ("node\n", "node2")],
-    "second name": [("__name__", "forged2")],
-    "reserved names": [("__address__", "x"), ("__scheme__", "y"), ("le", "1"), ("le", "2")],
-}
-
-
 @pytest.mark.parametrize("labels", BINARY_FORGERIES.values(), ids=BINARY_FORGERIES.keys())
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_remote_write_is_stored_under_the_senders_own_name(
@@ -123,16 +94,7 @@ def test_remote_write_is_stored_under_the_senders_own_name(
     assert_own(bench, mark)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "extra_label=node=node2",
-        "extra_label=node=node2&extra_label=rack=rack2",
-        "extra_label=__id_0123456789abcdef=node2",
-        "extra_filters[]=x&timestamp=1",
-        "extra_label=m=stolen",
-    ],
-)
+@pytest.mark.parametrize("query", FORGED_QUERIES)
 @pytest.mark.parametrize("path", ["/api/v1/write", "/api/v1/import/prometheus"])
 def test_the_senders_query_string_says_nothing(bench: Bench, node1: Client, path: str, query: str) -> None:
     mark = marker()
@@ -179,9 +141,20 @@ def test_samples_without_a_sender_are_refused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "identity", ["node-node3", "rack-rack1", "rack-rack2", "region-region1", "lake-lake1", "gateway-gateway1", "tenant-alpha"]
+    "identity",
+    [
+        "node-node3",
+        "rack-rack1",
+        "rack-rack2",
+        "region-region1",
+        "lake-lake1",
+        "gateway-gateway1",
+        "tenant-alpha",
+    ],
 )
-@pytest.mark.parametrize("request_line", ["POST /api/v1/write", "POST /api/v1/import/prometheus", "GET /policy"])
+@pytest.mark.parametrize(
+    "request_line", ["POST /api/v1/write", "POST /api/v1/import/prometheus", "GET /policy"]
+)
 def test_only_nodes_of_its_own_racks_are_heard(bench: Bench, identity: str, request_line: str) -> None:
     before = refused(bench)["identity"]
     answer = bench.client(identity).ask(*request_line.split())
@@ -193,7 +166,8 @@ def test_only_nodes_of_its_own_racks_are_heard(bench: Bench, identity: str, requ
 def test_a_foreign_or_missing_certificate_ends_in_the_handshake(bench: Bench, tmp_path: Path) -> None:
     openssl = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     for name, subject in (("node-node1", "/OU=node/CN=node1"), ("ca", "/CN=stranger")):
-        subprocess.run([*openssl, "-subj", subject, "-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.crt"],
+        subprocess.run([*openssl, "-subj", subject, "-keyout", tmp_path / f"{name}.key", "-out",
+                        tmp_path / f"{name}.crt"],
                        check=True, capture_output=True)  # fmt: skip
     (tmp_path / "ca.crt").write_text((bench.pki / "ca.crt").read_text())
     for pki, identity in ((tmp_path, "node-node1"), (bench.pki, "")):
@@ -209,14 +183,34 @@ def test_both_families_answer(bench: Bench) -> None:
         assert bench.client(identity, address, port).ask("GET", path).status == 200
 
 
-# -- what -----------------------------------------------------------------------------------------------------
+# -- what
 
 BAD_PATHS = [
-    "/", "//api/v1/write", "/api/v1/write/", "/api/v1//write", "/api/v1/%77rite", "/API/v1/write", "/api/v1/write%3f",
-    "/x/../api/v1/write", "/api/v1/import", "/api/v1/import/prometheus/metrics/job/x/node/node2", "/api/v1/import/csv",
-    "/write", "/insert/0/prometheus/api/v1/write", "/metrics", "/debug/pprof/", "/-/reload", "/flags", "/target_response",
-    "/datadog/api/v2/series", "/opentelemetry/v1/metrics", "/policy/", "/policy%20", "/Policy", "/api/v1/write;a",
-]  # fmt: skip
+    "/",
+    "//api/v1/write",
+    "/api/v1/write/",
+    "/api/v1//write",
+    "/api/v1/%77rite",
+    "/API/v1/write",
+    "/api/v1/write%3f",
+    "/x/../api/v1/write",
+    "/api/v1/import",
+    "/api/v1/import/prometheus/metrics/job/x/node/node2",
+    "/api/v1/import/csv",
+    "/write",
+    "/insert/0/prometheus/api/v1/write",
+    "/metrics",
+    "/debug/pprof/",
+    "/-/reload",
+    "/flags",
+    "/target_response",
+    "/datadog/api/v2/series",
+    "/opentelemetry/v1/metrics",
+    "/policy/",
+    "/policy%20",
+    "/Policy",
+    "/api/v1/write;a",
+]
 
 
 @pytest.mark.parametrize("path", BAD_PATHS)
@@ -248,14 +242,18 @@ def test_the_document_is_read_by_get_alone(node1: Client, method: str) -> None:
     assert node1.ask(method, "/policy").status == 405
 
 
-# -- how much -------------------------------------------------------------------------------------------------
+# -- how much
 
 
 def test_bodies_are_bounded_and_of_known_length(bench: Bench, node1: Client) -> None:
     before = refused(bench)
     assert node1.push_text("x" * 65537).status == 413
-    assert node1.raw(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 9437185\r\n\r\n").status == 413
-    chunked = b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    assert (
+        node1.raw(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 9437185\r\n\r\n").status == 413
+    )
+    chunked = (
+        b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    )
     assert node1.raw(chunked).status == 411
     assert node1.raw(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\n\r\n").status == 411
     after = refused(bench)
@@ -263,7 +261,10 @@ def test_bodies_are_bounded_and_of_known_length(bench: Bench, node1: Client) -> 
 
 
 def test_a_body_that_never_comes_holds_nobody_up(bench: Bench, node1: Client) -> None:
-    with socket_in(NAMESPACE, node1.address, 5) as plain, node1.context.wrap_socket(plain, server_hostname="10.21.0.21") as slow:
+    with (
+        socket_in(NAMESPACE, node1.address, 5) as plain,
+        node1.context.wrap_socket(plain, server_hostname="10.21.0.21") as slow,
+    ):
         slow.sendall(b"POST /api/v1/write HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nab")
         assert node1.ask("GET", "/policy").status == 200
 
@@ -291,7 +292,10 @@ def test_connections_per_certificate_are_bounded(bench: Bench) -> None:
 def burst(client: Client, request: bytes, count: int) -> list[Answer]:
     """Many requests over one kept connection."""
     plain = socket_in(client.namespace, client.address, 10)
-    with client.context.wrap_socket(plain, server_hostname=client.address[0]) as stream, stream.makefile("rb") as reader:
+    with (
+        client.context.wrap_socket(plain, server_hostname=client.address[0]) as stream,
+        stream.makefile("rb") as reader,
+    ):
         answers = []
         for _ in range(count):
             stream.sendall(request)
@@ -314,7 +318,11 @@ def test_requests_per_certificate_are_bounded(bench: Bench) -> None:
 def test_a_clamped_intake_refuses_samples_and_keeps_heartbeats(bench: Bench, node1: Client) -> None:
     """A rack clamps at once (429, the sender keeps what it has); the policy process is not hindered (D8)."""
     intake = "/var/lib/sideband/rack/intake.map"
-    body = snappy(write_request([([("__name__", "bulk"), ("m", "x" * 900), ("n", str(n))], [(1.0, now())]) for n in range(60)]))
+    body = snappy(
+        write_request(
+            [([("__name__", "bulk"), ("m", "x" * 900), ("n", str(n))], [(1.0, now())]) for n in range(60)]
+        )
+    )
     assert len(body) > 50000
     bench.admin(f"set map {intake} bytes_per_second 500")
     try:
@@ -343,16 +351,16 @@ def test_no_refusal_makes_a_sender_drop_its_block(bench: Bench, node1: Client) -
         assert not {400, 409} & set(map(int, re.findall(r"deny_status (\d+)", text)))
 
 
-# -- the document and the clock -------------------------------------------------------------------------------
+# -- the document and the clock
 
 
 def test_the_document_is_answered_from_the_map_conditionally(bench: Bench, node1: Client) -> None:
-    import base64
-
     documents = "/var/lib/sideband/rack/documents.map"
     first = node1.ask("GET", "/policy")
     assert (first.status, json.loads(first.body)) == (200, {"documents": []})
-    text = json.dumps({"documents": [{"document": '{"a":"%[src] \\ \' ü"}', "signature": "-----BEGIN\nx\n" * 2500}]})
+    text = json.dumps(
+        {"documents": [{"document": '{"a":"%[src] \\ \' ü"}', "signature": "-----BEGIN\nx\n" * 2500}]}
+    )
     assert len(text) > 30000
     for key, value in (("body", base64.b64encode(text.encode()).decode()), ("etag", "0123abcd")):
         assert bench.admin(f"set map {documents} {key} {value}").strip() == ""
@@ -373,14 +381,16 @@ def test_every_answer_carries_the_racks_clock(node1: Client) -> None:
         assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - time.time()) < 3
 
 
-# -- secrets --------------------------------------------------------------------------------------------------
+# -- secrets
 
 
 def test_the_random_name_stands_in_no_argument_list_and_no_readable_file(bench: Bench) -> None:
     secret = random_name(bench)
     assert re.fullmatch(r"__id_[0-9a-f]{16}", secret)
     for process in bench.processes.values():
-        for child in (Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children").read_text().split() + [str(process.pid)]:
+        for child in (
+            Path("/proc") / str(process.pid) / "task" / str(process.pid) / "children"
+        ).read_text().split() + [str(process.pid)]:
             assert secret.encode() not in (Path("/proc") / child / "cmdline").read_bytes()
     for path in (bench.root / "etc/sideband").rglob("*"):
         if path.is_file() and secret.encode() in path.read_bytes():
@@ -391,7 +401,7 @@ def test_the_random_name_stands_in_no_argument_list_and_no_readable_file(bench: 
             assert path.stat().st_mode & 0o007 == 0
 
 
-# -- region and lake ------------------------------------------------------------------------------------------
+# -- region and lake
 
 
 @pytest.mark.parametrize(
@@ -405,10 +415,19 @@ def test_the_random_name_stands_in_no_argument_list_and_no_readable_file(bench: 
         (8430, "10.30.0.41", "/hot/api/v1/query?query=1", "gateway-gateway1"),
     ],
 )
-def test_each_hop_hears_its_own_function_only(bench: Bench, port: int, address: str, path: str, allowed: str) -> None:
+def test_each_hop_hears_its_own_function_only(
+    bench: Bench, port: int, address: str, path: str, allowed: str
+) -> None:
     method = "GET" if port == 8430 else "POST"
     body = b"" if port == 8430 else snappy(b"")
-    for identity in ("node-node1", "rack-rack1", "region-region1", "lake-lake1", "gateway-gateway1", "tenant-alpha"):
+    for identity in (
+        "node-node1",
+        "rack-rack1",
+        "region-region1",
+        "lake-lake1",
+        "gateway-gateway1",
+        "tenant-alpha",
+    ):
         client = bench.client(identity, address, port)
         headers = REMOTE_WRITE if body else ()
         answer = client.ask(method, path, body, headers)
@@ -417,11 +436,18 @@ def test_each_hop_hears_its_own_function_only(bench: Bench, port: int, address: 
             assert answer.status in (200, 204), answer
             other = "GET" if method == "POST" else "POST"
             assert client.ask(other, path.split("?")[0], b"").status == 405
-            for wrong in ("/api/v1/status/tsdb", "//" + path[1:], "/minute/api/v1/admin/tsdb/delete_series", "/hot/-/quit"):
+            for wrong in (
+                "/api/v1/status/tsdb",
+                "//" + path[1:],
+                "/minute/api/v1/admin/tsdb/delete_series",
+                "/hot/-/quit",
+            ):
                 assert client.ask(method, wrong, body).status == 403
 
 
-def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(bench: Bench, node1: Client) -> None:
+def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(
+    bench: Bench, node1: Client
+) -> None:
     mark = marker()
     for step in range(1, 8):
         text = f'gauge{{m="{mark}"}} {step}\nevents_total{{m="{mark}"}} {100 + 10 * step}\n'
@@ -444,7 +470,13 @@ def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(ben
         time.sleep(0.5)
     bench.plain(8532, "/internal/force_flush")
     names = {row["metric"]["__name__"] for row in minute(f'last_over_time({{m="{mark}"}}[1m])')}  # type: ignore[index]
-    outputs = {"gauge:5s_sum_samples", "gauge:5s_count_samples", "gauge:5s_min", "gauge:5s_max", "events_total:5s_increase"}
+    outputs = {
+        "gauge:5s_sum_samples",
+        "gauge:5s_count_samples",
+        "gauge:5s_min",
+        "gauge:5s_max",
+        "events_total:5s_increase",
+    }
     assert names == outputs
 
     def value(query: str) -> float:
@@ -457,7 +489,9 @@ def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(ben
 
 def test_a_late_spool_is_stored_and_an_outage_of_the_hot_tier_is_made_up(bench: Bench, node1: Client) -> None:
     mark = marker()
-    late = [([("__name__", "late"), ("m", mark)], [(float(n), now() - 3000000 + n * 5000) for n in range(100)])]
+    late = [
+        ([("__name__", "late"), ("m", mark)], [(float(n), now() - 3000000 + n * 5000) for n in range(100)])
+    ]
     assert node1.push([([("__name__", "late"), ("m", mark)], [(1.0, now())])]).status == 204
     bench.hot_when(f'late{{m="{mark}"}}')
     bench.stop("sideband-hot.service")
@@ -490,7 +524,7 @@ def test_the_hot_tier_keeps_flowing_after_what_it_cannot_store(bench: Bench, nod
         assert len(bench.hot_when(f'{{m="{mark}"}}')) == 1
 
 
-# -- gateway --------------------------------------------------------------------------------------------------
+# -- gateway
 
 
 @pytest.fixture(scope="module")
@@ -512,7 +546,13 @@ def racks(answer: Answer) -> set[str]:
 
 
 def test_a_tenant_sees_its_racks_and_no_other(stored: Bench) -> None:
-    for query in ("load", '{__name__=~".%2B"}', 'load{rack="rack2"} or load', 'load{rack=~".*"}', "sum(load) by (rack)"):
+    for query in (
+        "load",
+        '{__name__=~".%2B"}',
+        'load{rack="rack2"} or load',
+        'load{rack=~".*"}',
+        "sum(load) by (rack)",
+    ):
         encoded = query.replace(" ", "%20").replace('"', "%22").replace("{", "%7B").replace("}", "%7D")
         assert racks(ask(stored, f"query={encoded}")) <= {"rack1"}
         assert racks(ask(stored, f"query={encoded}", "beta")) <= {"rack2"}
@@ -524,7 +564,24 @@ def test_a_tenant_sees_its_racks_and_no_other(stored: Bench) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["a b", "a+b", "a&b=c", "100%", "%41", "#x", "a;b", "a?b", "ü 节点", "'x'", "a\\\\b", "{}[]()", "a/b", "a,b|c", "~^$*", "<>"],
+    [
+        "a b",
+        "a+b",
+        "a&b=c",
+        "100%",
+        "%41",
+        "#x",
+        "a;b",
+        "a?b",
+        "ü 节点",
+        "'x'",
+        "a\\\\b",
+        "{}[]()",
+        "a/b",
+        "a,b|c",
+        "~^$*",
+        "<>",
+    ],
 )
 @pytest.mark.parametrize("plus", [False, True])
 def test_a_question_arrives_as_it_was_asked(stored: Bench, text: str, plus: bool) -> None:
@@ -544,13 +601,36 @@ def test_a_long_question_passes_and_a_longer_one_is_refused(stored: Bench) -> No
 
 
 REFUSED_QUERIES = [
-    "query=load&extra_filters[]={rack=~%22.*%22}", "query=load&extra_filters%5B%5D=%7Brack%3D~%22.*%22%7D",
-    "query=load&extra_filters=%7B%7D", "query=load&extra_label=rack=rack2", "query=load&nocache=1", "query=load&trace=1",
-    "query=load&query=up", "query=load&time=1&time=2", "query=load&Query=up", "query=load&%71uery=up", "query=load&",
-    "&query=load", "query=load&&time=1", "query=load;extra_filters[]=x", "query=load?x", "query", "", "query=", "time=1",
-    "query=%", "query=%4", "query=%zz", "query=up%00", "query=load&start=1", "query=load&step=1", "match[]=load",
-    "query=load&timeout=1h", "query=load&max_lookback=1d", "query=load&latency_offset=0s",
-]  # fmt: skip
+    "query=load&extra_filters[]={rack=~%22.*%22}",
+    "query=load&extra_filters%5B%5D=%7Brack%3D~%22.*%22%7D",
+    "query=load&extra_filters=%7B%7D",
+    "query=load&extra_label=rack=rack2",
+    "query=load&nocache=1",
+    "query=load&trace=1",
+    "query=load&query=up",
+    "query=load&time=1&time=2",
+    "query=load&Query=up",
+    "query=load&%71uery=up",
+    "query=load&",
+    "&query=load",
+    "query=load&&time=1",
+    "query=load;extra_filters[]=x",
+    "query=load?x",
+    "query",
+    "",
+    "query=",
+    "time=1",
+    "query=%",
+    "query=%4",
+    "query=%zz",
+    "query=up%00",
+    "query=load&start=1",
+    "query=load&step=1",
+    "match[]=load",
+    "query=load&timeout=1h",
+    "query=load&max_lookback=1d",
+    "query=load&latency_offset=0s",
+]
 
 
 @pytest.mark.parametrize("query", REFUSED_QUERIES)
@@ -565,12 +645,28 @@ def test_every_other_parameter_is_refused_with_a_reason(stored: Bench, query: st
 @pytest.mark.parametrize(
     "path",
     [
-        "//api/v1/query", "/api/v1/query/", "/api/v1/%71uery", "/API/v1/query", "/api/v1/query/../admin/tsdb/delete_series",
-        "//api/v1/admin/tsdb/delete_series", "/api/v1/%61dmin/tsdb/delete_series", "/x/../internal/force_flush",
-        "/api/v1/admin/tsdb/delete_series", "/api/v1/series", "/api/v1/labels", "/api/v1/label/rack/values", "/api/v1/export",
-        "/prometheus/api/v1/query", "/minute/api/v1/query", "/federate", "/metrics", "/vmui", "/", "/api/v1/query;x",
+        "//api/v1/query",
+        "/api/v1/query/",
+        "/api/v1/%71uery",
+        "/API/v1/query",
+        "/api/v1/query/../admin/tsdb/delete_series",
+        "//api/v1/admin/tsdb/delete_series",
+        "/api/v1/%61dmin/tsdb/delete_series",
+        "/x/../internal/force_flush",
+        "/api/v1/admin/tsdb/delete_series",
+        "/api/v1/series",
+        "/api/v1/labels",
+        "/api/v1/label/rack/values",
+        "/api/v1/export",
+        "/prometheus/api/v1/query",
+        "/minute/api/v1/query",
+        "/federate",
+        "/metrics",
+        "/vmui",
+        "/",
+        "/api/v1/query;x",
     ],
-)  # fmt: skip
+)
 def test_every_other_path_of_the_gateway_is_refused(stored: Bench, path: str) -> None:
     """Case 70."""
     answer = ask(stored, "query=load&match[]=up", path=path)
@@ -585,10 +681,14 @@ def test_only_get_without_a_body_is_answered(stored: Bench) -> None:
         assert answer.status == 405
     header = [("Content-Type", "application/x-www-form-urlencoded")]
     assert client.ask("GET", "/api/v1/query?query=load", form, header).status == 413
-    assert racks(client.ask("GET", "/api/v1/query?query=load", headers=[("X-HTTP-Method-Override", "POST")])) == {"rack1"}
+    assert racks(
+        client.ask("GET", "/api/v1/query?query=load", headers=[("X-HTTP-Method-Override", "POST")])
+    ) == {"rack1"}
 
 
-@pytest.mark.parametrize("identity", ["node-node1", "rack-rack1", "region-region1", "lake-lake1", "gateway-gateway1"])
+@pytest.mark.parametrize(
+    "identity", ["node-node1", "rack-rack1", "region-region1", "lake-lake1", "gateway-gateway1"]
+)
 def test_who_is_no_tenant_is_refused(stored: Bench, identity: str) -> None:
     answer = stored.client(identity, "10.40.0.51", 8443).ask("GET", "/api/v1/query?query=load")
     assert (answer.status, "sideband_tenants" in answer.text) == (403, True)
@@ -596,6 +696,8 @@ def test_who_is_no_tenant_is_refused(stored: Bench, identity: str) -> None:
 
 def test_one_tenant_does_not_use_up_anothers_share(stored: Bench) -> None:
     request = b"GET /api/v1/query?query=1 HTTP/1.1\r\nHost: x\r\n\r\n"
-    statuses = {answer.status for answer in burst(stored.client("tenant-beta", "10.40.0.51", 8443), request, 120)}
+    statuses = {
+        answer.status for answer in burst(stored.client("tenant-beta", "10.40.0.51", 8443), request, 120)
+    }
     assert statuses == {200, 429}
     assert ask(stored, "query=load").status == 200
