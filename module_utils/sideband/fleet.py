@@ -192,6 +192,8 @@ def findings(
     clamped = issued.get("clamped_at")
     nodes = seen.get("nodes", {})
     stragglers = [f"{node}: {one['why']}" for node, one in nodes.items() if not one["shown"]]
+    if seen.get("problem"):
+        stragglers.insert(0, f"the lake cannot be asked: {seen['problem']}")
     failed = [
         f"{one['rack']}: {one['outcome']} {one['detail']}".strip()
         for one in issued["racks"]

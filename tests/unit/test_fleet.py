@@ -191,6 +191,13 @@ def test_findings_hold_the_figures() -> None:
     assert found["figures"]["command_seconds"] == 21.3
 
 
+def test_findings_say_when_the_lake_cannot_be_asked() -> None:
+    seen_ = {"nodes": {}, "reached_at": None, "shown_at": None, "problem": "[Errno 101] Network is unreachable"}
+    found = fleet.findings(expected(), ISSUED, seen_, 1)
+    assert not found["pass"]
+    assert found["stragglers"] == ["the lake cannot be asked: [Errno 101] Network is unreachable"]
+
+
 def test_findings_fail_with_names() -> None:
     issued = {**ISSUED, "racks": [{"rack": "rack2", "outcome": "unreachable", "detail": "no answer"}]}
     found = fleet.findings(
