@@ -47,6 +47,13 @@ def ignored() -> list[str]:
     return [entry["path"] for entry in entries]
 
 
+def _matches(path: str, pattern: str) -> bool:
+    """A * at the end takes everything with that beginning; any other stays within its directory."""
+    if pattern.endswith("*"):
+        return path.startswith(pattern[:-1])
+    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
+
+
 def residue(before: Mapping[str, Any], after: Mapping[str, Any], patterns: Iterable[str]) -> list[str]:
     """One line for everything that is not as it was."""
     listed = list(patterns)
@@ -56,7 +63,7 @@ def residue(before: Mapping[str, Any], after: Mapping[str, Any], patterns: Itera
         for name in sorted(set(was) | set(now)):
             if was.get(name) == now.get(name):
                 continue
-            if kind == "files" and any(fnmatch.fnmatchcase(name, pattern) for pattern in listed):
+            if kind == "files" and any(_matches(name, pattern) for pattern in listed):
                 continue
             how = "appeared" if name not in was else "is gone" if name not in now else "differs"
             found.append(f"{kind}: {name} {how}: {was.get(name, '')} -> {now.get(name, '')}")

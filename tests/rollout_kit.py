@@ -115,8 +115,11 @@ class Fleet:
         (directory / "playbooks/rollout.yml").write_text(yaml.safe_dump(few, sort_keys=False))
         (directory / "library/host_state.py").write_text(HOST_STATE)
         (directory / "library/host_vitals.py").write_text(HOST_VITALS)
-        for link in ("library/rollout_ledger.py", "roles/rollout", "module_utils", "filter_plugins"):
-            (directory / link).symlink_to(ROOT / link)
+        (directory / "filter_plugins").mkdir()
+        for file in ("library/rollout_ledger.py", "filter_plugins/rollout.py"):
+            shutil.copy(ROOT / file, directory / file)
+        for folder in ("roles/rollout", "module_utils"):
+            shutil.copytree(ROOT / folder, directory / folder, ignore=shutil.ignore_patterns("__pycache__"))
         self._plays()
         for name in hosts:
             (directory / f"hosts/{name}").write_text(
@@ -208,7 +211,7 @@ class Fleet:
 
     def kill_when(self, process: subprocess.Popen[str], host: str, disk: str) -> None:
         """Kill the controller at the moment when a host is half changed."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         while self.state(host).get("disk") != disk:
             assert time.monotonic() < deadline, self.log
             time.sleep(0.05)
