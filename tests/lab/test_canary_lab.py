@@ -1,4 +1,4 @@
-"""Rings and preflight on real hosts (cases 13 and 16, acceptance 7). The drills roll releases out over the lab
+"""Rings and preflight on real hosts (cases 13 and 16). The drills roll releases out over the lab
 and put it back: `make drills`."""
 
 from __future__ import annotations
