@@ -13,9 +13,8 @@ from ansible._internal._datatag._tags import Origin
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "module_utils"))
 
-from sideband.check import check_site
-from sideband.contract import compile_site
-from sideband.plan import plan_lines
+# Every process that Ansible forks for a task reads all filter files as soon as one filter of ours is used:
+# what is heavy to import (jsonschema: a quarter of a second) is imported where it is needed.
 
 
 def _read_by_roles() -> frozenset[str]:
@@ -47,16 +46,22 @@ def _spelling(value: Any) -> str:
 
 def sideband_errors(hostvars: Any, groups: Any) -> list[str]:
     """Every fault of the contract, one line each: `hostvars | sideband_errors(groups)`."""
+    from sideband.check import check_site
+
     return [str(error) for error in check_site(hostvars, groups, _read_by_roles(), _spelling)]
 
 
 def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:
     """The site's model from the whole inventory: `hostvars | sideband_compile(groups)`."""
+    from sideband.contract import compile_site
+
     return compile_site(hostvars, groups)
 
 
 def sideband_plan(model: Any) -> list[str]:
     """The capacity plan as lines of text: `sideband_model | sideband_plan`."""
+    from sideband.plan import plan_lines
+
     return plan_lines(model)
 
 
