@@ -12,9 +12,10 @@ JOBS = ("node", "policy")
 # Freshness is asked as an age in seconds, so that the asker's clock does not matter.
 QUESTIONS = {
     "hot": ("/hot/api/v1/query", "time() - timestamp(up)", ("node", "job")),
+    # Aggregation writes its interval into the name, spelt as it was configured.
     "minute": (
         "/minute/api/v1/query",
-        'time() - max by (node) (timestamp({__name__=~".+:1m_.+"}))',
+        'time() - max by (node) (timestamp({__name__=~".+:(1m|60s)_.+"}))',
         ("node",),
     ),
 }
