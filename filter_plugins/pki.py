@@ -94,8 +94,17 @@ def certificate_reason(want: dict[str, Any], directory: str, renew_days: int) ->
     return _ends_soon(certificate, renew_days)
 
 
-def judged(certificates: list[dict[str, Any]], directory: str, renew_days: int) -> list[dict[str, Any]]:
-    return [{**want, "reason": certificate_reason(want, directory, renew_days)} for want in certificates]
+def judged(
+    model: dict[str, Any], hosts: list[str], directory: str, renew_days: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Every host's certificates with the reason to make each anew, once for the whole play."""
+    return {
+        host: [
+            {**want, "reason": certificate_reason(want, directory, renew_days)}
+            for want in wanted(model, host, hosts)
+        ]
+        for host in hosts
+    }
 
 
 def identities(certificates: list[dict[str, Any]], directory: str, dry: bool) -> dict[str, dict[str, str]]:
@@ -190,7 +199,6 @@ def _ends_soon(certificate: x509.Certificate, renew_days: int) -> str:
 class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
-            "sideband_pki_wanted": wanted,
             "sideband_pki_authority_reason": authority_reason,
             "sideband_pki_judged": judged,
             "sideband_pki_identities": identities,

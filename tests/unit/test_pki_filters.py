@@ -103,6 +103,16 @@ def test_a_host_gets_its_functions_and_its_share_of_the_tenants() -> None:
     assert second[0]["common_name"] == "beta"
 
 
+def test_every_host_of_the_play_is_judged_at_once(directory: Path, authority: Any) -> None:
+    issue(directory, "node-node1", issuer=authority, addresses=("10.21.0.11", "fd00:5b:21::11", "fd00::7"))
+    found = pki.judged(MODEL, ["node1", "mgmt1"], str(directory), 30)
+    reasons = {host: {want["name"]: want["reason"] for want in wants} for host, wants in found.items()}
+    assert reasons == {
+        "node1": {"node-node1": "", "tenant-a": "tenant-a.crt is missing"},
+        "mgmt1": {"tenant-b": "tenant-b.crt is missing"},
+    }
+
+
 def test_case_2_a_limited_run_still_makes_every_tenant() -> None:
     assert [want["name"] for want in pki.wanted(MODEL, "mgmt1", ["mgmt1"])] == ["tenant-a", "tenant-b"]
 
