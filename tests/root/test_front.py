@@ -63,6 +63,29 @@ def test_every_daemon_accepts_its_configuration(bench: Bench) -> None:
     assert set(said.values()) == {""}
 
 
+@pytest.mark.parametrize(
+    ("path", "broken"),
+    [
+        ("/etc/sideband/rack/admission.yml", "- action: replace\n"),
+        ("/etc/sideband/rack/haproxy.cfg", "frontend x\n    bindd :1\n"),
+        ("/etc/sideband/region/minute.yml", "- interval: 1m\n  outputs: [nothing]\n"),
+        ("/etc/sideband/lake/prometheus.yml", "storage: {tsdb: {out_of_order_time_window: 7}}\n"),
+        ("/etc/sideband/gateway/haproxy.cfg", "frontend x\n    http-request set-uri %5\n"),
+    ],
+)
+def test_a_broken_file_is_refused_by_its_own_check(bench: Bench, path: str, broken: str) -> None:
+    """Case 58: an invalid file never reaches the daemon."""
+    place = bench.root / path.lstrip("/")
+    sound = place.read_text()
+    place.write_text(broken)
+    try:
+        said = bench.check()
+    finally:
+        place.write_text(sound)
+    assert said[path], path
+    assert not [text for other, text in said.items() if other != path and text]
+
+
 # -- who
 
 
