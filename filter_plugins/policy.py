@@ -17,16 +17,15 @@ for place in (ROOT, ROOT / "module_utils"):
     if str(place) not in sys.path:
         sys.path.insert(0, str(place))
 
-from sideband import documents, fleet, report
-from sideband import levels as ladders
-
-from services import build
+# What is heavy is imported where it is used: every task's process loads every filter file.
 
 KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 
 
 def program(name: str) -> str:
     """One of the programs for hosts, in base64; equal sources give equal bytes."""
+    from services import build
+
     return base64.b64encode(build.archive(name)).decode("ascii")
 
 
@@ -85,6 +84,8 @@ def known_hosts(targets: list[dict[str, Any]], keys: Mapping[str, str]) -> str:
 
 def allowed_signers(public: str, offline: list[str]) -> str:
     """Who may sign, and for what. Without any key the list says so and trusts nobody."""
+    from sideband import documents
+
     lines = []
     for key in [public, *offline]:
         words = key.split()
@@ -116,6 +117,8 @@ def accept(
     model: Mapping[str, Any], receiver: str, *, state: str, configuration: str, admin_socket: str
 ) -> dict[str, Any]:
     """The configuration of sideband-accept on one receiver."""
+    from sideband import levels as ladders
+
     rack = model["hosts"][receiver]["rack"]
     if rack not in model["racks"]:
         raise AnsibleFilterError(
@@ -146,11 +149,15 @@ def authorized_key(public: str, command: str) -> str:
 
 def request_errors(request: Mapping[str, Any], needed: list[str]) -> list[str]:
     """What is wrong with the extra variables of a verb, before anything else is looked at."""
+    from sideband import fleet
+
     return fleet.request_errors(request, needed)
 
 
 def request(model: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """The request against the contract: the nodes meant, and what their level shows."""
+    from sideband import fleet
+
     errors = fleet.contract_errors(model, asked)
     if errors:
         raise AnsibleFilterError("; ".join(errors))
@@ -161,11 +168,15 @@ def findings(
     issued: Mapping[str, Any], expected: Mapping[str, Any], seen: Mapping[str, Any], started: float
 ) -> dict[str, Any]:
     """Figures and checks of a rollback or restore that began at `started`, seconds since the epoch."""
+    from sideband import fleet
+
     return fleet.findings(expected, issued, seen, time.time() - float(started))
 
 
 def report_text(found: Mapping[str, Any], name: str, directory: str, versions: Mapping[str, Any]) -> str:
     """The findings as reports/<name>.json holds them."""
+    from sideband import report
+
     composed = report.compose(
         name, found["pass"], found["figures"], found["checks"], versions, report.commit(directory)
     )
