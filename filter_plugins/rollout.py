@@ -6,21 +6,24 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "module_utils"))
 
-from sideband import gate, preflight, rollout
-from sideband.errors import ContractError
-from sideband.load import plain
-from sideband.systems import load as load_systems
+if TYPE_CHECKING:
+    from sideband import gate
+
+# Every process that Ansible forks for a task reads this file: what is heavy is imported where it is needed.
 
 
 def plan(model: Any, groups: Any) -> dict[str, Any]:
     """Step -> ring and hosts, in order: `sideband_model | sideband_rollout_plan(groups)`."""
+    from sideband import rollout
+    from sideband.errors import ContractError
+
     try:
         return rollout.plan(model, groups)
     except ContractError as error:
@@ -29,6 +32,8 @@ def plan(model: Any, groups: Any) -> dict[str, Any]:
 
 def release(model: Any, root: str) -> str:
     """Names what is rolled out: `sideband_model | sideband_release(playbook_dir ~ '/..')`."""
+    from sideband import rollout
+
     return rollout.release(model, root)
 
 
@@ -39,6 +44,8 @@ def _vitals(result: Any) -> Any:
 
 def look(variables: Mapping[str, Any]) -> gate.Look:
     """What a run has learnt of one host."""
+    from sideband import gate
+
     found = {when: variables.get(f"__rollout_{when}") for when in ("before", "after", "soaked")}
     lost = [each for each in found.values() if isinstance(each, Mapping) and not _vitals(each)]
     return gate.Look(
@@ -65,6 +72,8 @@ def verdict(
 ) -> dict[str, Any]:
     """Whether the next step may begin, why not, and which hosts go back. `before` is the book's: what hosts
     were like before an interrupted run too. `series` holds the lake's answers before and now."""
+    from sideband import gate, rollout
+
     findings: list[gate.Finding] = []
     levels = _levels(series.get("now", {}), model, step["hosts"])
     names, names_before = (gate.names_by_node(series.get(when, {})) for when in ("now", "before"))
@@ -92,6 +101,8 @@ def verdict(
 
 def _probes(hosts: Sequence[str], model: Any, hostvars: Any) -> list[gate.Finding]:
     """What packets around the step have shown. Asked only where nothing else is against it."""
+    from sideband import gate
+
     if not model["rollout"]["probes"]:
         return []
     shown = hostvars[hosts[0]].get("__verify_verdict")
@@ -109,6 +120,8 @@ def _probes(hosts: Sequence[str], model: Any, hostvars: Any) -> list[gate.Findin
 
 def _levels(answers: Any, model: Any, hosts: Sequence[str]) -> dict[str, str]:
     """A node that has not said its level is taken to be at the top."""
+    from sideband import gate
+
     top = model["ladder"]["order"][0]
     said = gate.level_by_node(answers, top)
     return {host: said[host] if said.get(host) in model["ladder"]["levels"] else top for host in hosts}
@@ -120,21 +133,29 @@ def _slowest(answers: Any, model: Any, hosts: Sequence[str]) -> int:
 
 
 def level_query(hosts: Sequence[str], model: Any) -> str:
+    from sideband import rollout
+
     window = rollout.PERIODS * int(model["ladder"]["always"]["period_seconds"])
     return f'last_over_time(sideband_policy_level{{node=~"{"|".join(hosts)}"}}[{window}s])'
 
 
 def names_query(hosts: Sequence[str], model: Any, answers: Any) -> str:
     """Which names of these hosts came within the last periods of the slowest of them."""
+    from sideband import rollout
+
     window = rollout.PERIODS * _slowest(answers, model, hosts)
     return f'count by (__name__, node) (last_over_time({{job="node", node=~"{"|".join(hosts)}"}}[{window}s]))'
 
 
 def soak(model: Any, hosts: Sequence[str], series: Any) -> int:
+    from sideband import rollout
+
     return rollout.soak_seconds(model, _slowest(series.get("before", {}), model, hosts))
 
 
 def undo(before: Any, now: Any) -> list[dict[str, str]]:
+    from sideband import gate
+
     return [{"owner": each.owner, "state": each.state} for each in gate.undo(before, now)]
 
 
@@ -156,6 +177,18 @@ def back_lines(back: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
+def residue(before: Any, now: Any) -> list[str]:
+    from sideband import gate
+
+    return gate.residue(before, now)
+
+
+def removal_order(owners: Any) -> list[str]:
+    from sideband import gate
+
+    return gate.in_removal_order(owners)
+
+
 def connects(part: Any) -> list[str]:
     """Where the contract lets this host connect to."""
     found = []
@@ -167,17 +200,23 @@ def connects(part: Any) -> list[str]:
 
 def first_look(interpreter: Any) -> str:
     """The shell command that needs nothing on the host but a shell."""
+    from sideband import preflight
+
     text = "" if interpreter is None or str(interpreter).startswith("auto") else str(interpreter)
     return preflight.FIRST_LOOK.format(interpreter=shlex.quote(text) if text else "")
 
 
 def may_run(result: Any) -> bool:
     """Whether the interpreter that Ansible will take can run our modules."""
+    from sideband import preflight
+
     answer = _answer(result)
     return answer is not None and not preflight.judge_interpreter("", answer["pythons"])
 
 
 def _answer(result: Any) -> Any:
+    from sideband import preflight
+
     if not isinstance(result, Mapping) or result.get("unreachable") or not result.get("stdout"):
         return None
     return preflight.parse_first_look(str(result["stdout"]))
@@ -185,6 +224,10 @@ def _answer(result: Any) -> Any:
 
 def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
     """Every reason why a host of the play cannot take sideband, one line each."""
+    from sideband import preflight
+    from sideband.load import plain
+    from sideband.systems import load as load_systems
+
     releases = load_systems(str(ROOT / "roles/host/vars/systems"))
     errors = []
     for host in hosts:
@@ -219,8 +262,8 @@ class FilterModule:
             "sideband_undo": undo,
             "sideband_gathered": gathered,
             "sideband_back_lines": back_lines,
-            "sideband_residue": gate.residue,
-            "sideband_removal_order": gate.in_removal_order,
+            "sideband_residue": residue,
+            "sideband_removal_order": removal_order,
             "sideband_connects": connects,
             "sideband_first_look": first_look,
             "sideband_may_run": may_run,
