@@ -1,4 +1,4 @@
-"""The dead man's switch on real hosts (case 20, case 22): a change that is not confirmed over a new connection
+"""The dead man's switch on real hosts (cases 20, 22): a change that is not confirmed over a new connection
 goes, whatever happens to the controller, the connection or the host."""
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).resolve().parents[2]
+# The plays name the same host.
 HOST, ADDRESS, DEVICE = "region1", "10.90.0.31", "mgmt0"
 GUARD_SECONDS = 12
 CUT = f"""\
@@ -32,22 +33,46 @@ table netdev sideband_drill {{
 
 
 def command(play: str, fragment: dict[str, Any], **more: str) -> list[str]:
-    extra = {"drill_host": HOST, "drill_fragment": fragment, **more}
-    return ["ansible-playbook", "-i", str(ROOT / "inventories/lab"), str(ROOT / "tests/lab" / play),
-            "-e", json.dumps(extra)]
+    extra = {"drill_fragment": fragment, **more}
+    return [
+        "ansible-playbook",
+        "-i",
+        str(ROOT / "inventories/lab"),
+        str(ROOT / "tests/lab" / play),
+        "-e",
+        json.dumps(extra),
+    ]
 
 
 ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
 
 def play(play_name: str, fragment: dict[str, Any], **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(play_name, fragment, **more), cwd=ROOT, env=ENVIRONMENT, capture_output=True,
-                          text=True, timeout=180, check=False)
+    return subprocess.run(
+        command(play_name, fragment, **more),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
 
 
 def on_host(words: str) -> str:
-    ssh = ["ssh", "-i", str(ROOT / ".lab/ssh/id_ed25519"), "-o", f"UserKnownHostsFile={ROOT}/.lab/ssh/known_hosts",
-           "-o", "ConnectTimeout=5", "-o", "ControlPath=none", f"root@{ADDRESS}", words]
+    ssh = [
+        "ssh",
+        "-i",
+        str(ROOT / ".lab/ssh/id_ed25519"),
+        "-o",
+        f"UserKnownHostsFile={ROOT}/.lab/ssh/known_hosts",
+        "-o",
+        "ConnectTimeout=5",
+        "-o",
+        "ControlPath=none",
+        f"root@{ADDRESS}",
+        words,
+    ]
     return subprocess.run(ssh, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
@@ -82,9 +107,11 @@ def drill() -> Iterator[None]:
     wait_until(True, 90)
     done = play("guard.yml", {}, drill_state="absent")
     assert done.returncode == 0, done.stdout
-    traces = on_host("ls -d /etc/sideband-drill /etc/systemd/system/sideband-guard-drill.service "
-                     "/var/lib/sideband/generations/drill 2>/dev/null; nft list tables | grep drill; "
-                     "systemctl list-timers --all | grep guard; true")
+    traces = on_host(
+        "ls -d /etc/sideband-drill /etc/systemd/system/sideband-guard-drill.service "
+        "/var/lib/sideband/generations/drill 2>/dev/null; nft list tables | grep drill; "
+        "systemctl list-timers --all | grep guard; true"
+    )
     assert traces == ""
 
 
@@ -92,11 +119,25 @@ def test_the_host_is_back_within_60_s_when_the_controller_dies_after_a_rule_that
     """The rule cuts every connection, the controller is killed: nobody confirms, nobody can (case 20)."""
     assert play("guard.yml", drill_file("before\n")).returncode == 0
     fragment = drill_file(
-        "after\n", guarded=True, guard_seconds=GUARD_SECONDS,
-        nftables={"path": "/etc/sideband-drill.nft", "family": "netdev", "table": "sideband_drill", "ruleset": CUT})
+        "after\n",
+        guarded=True,
+        guard_seconds=GUARD_SECONDS,
+        nftables={
+            "path": "/etc/sideband-drill.nft",
+            "family": "netdev",
+            "table": "sideband_drill",
+            "ruleset": CUT,
+        },
+    )
     foreign = on_host("nft list tables; ls /etc/systemd/network; tc qdisc")
-    controller = subprocess.Popen(command("guard.yml", fragment), cwd=ROOT, env=ENVIRONMENT,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    controller = subprocess.Popen(
+        command("guard.yml", fragment),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     wait_until(False, 60)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(controller.pid, signal.SIGKILL)
@@ -118,10 +159,19 @@ def test_the_host_is_back_within_60_s_when_the_controller_dies_after_a_rule_that
 def test_a_reboot_before_the_confirmation_brings_the_previous_generation_and_the_planes_back() -> None:
     assert play("guard.yml", drill_file("before\n")).returncode == 0
     rules = on_host("nft -s list table netdev sideband; tc class show dev core0; tc filter show dev core0")
-    arguments = json.dumps({"owner": "drill", "fragment": drill_file("after\n", guarded=True, guard_seconds=600)})
-    armed = subprocess.run(["ansible", HOST, "-i", str(ROOT / "inventories/lab"), "-m", "host_state", "-a", arguments],
-                           cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False)
-    assert '"armed": true' in armed.stdout
+    arguments = json.dumps(
+        {"owner": "drill", "fragment": drill_file("after\n", guarded=True, guard_seconds=600)}
+    )
+    armed = subprocess.run(
+        ["ansible", HOST, "-i", str(ROOT / "inventories/lab"), "-m", "host_state", "-a", arguments],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "armed: true" in armed.stdout
     assert on_host("cat /etc/sideband-drill") == "after\n"
     boot = on_host("cat /proc/sys/kernel/random/boot_id")
     with contextlib.suppress(subprocess.CalledProcessError):
@@ -135,7 +185,10 @@ def test_a_reboot_before_the_confirmation_brings_the_previous_generation_and_the
         pytest.fail(f"{HOST} did not come back from its reboot")
     on_host("systemctl is-system-running --wait; true")
     assert on_host("cat /etc/sideband-drill") == "before\n"
-    assert on_host("nft -s list table netdev sideband; tc class show dev core0; tc filter show dev core0") == rules
+    assert (
+        on_host("nft -s list table netdev sideband; tc class show dev core0; tc filter show dev core0")
+        == rules
+    )
 
 
 def test_a_confirmation_over_the_same_connection_is_refused() -> None:
@@ -152,7 +205,9 @@ def test_a_new_connection_confirms_and_the_switch_is_gone() -> None:
 
 
 def test_a_run_that_finds_an_unconfirmed_change_reverts_it_first() -> None:
-    assert play("guard_same_connection.yml", drill_file("x\n", guarded=True, guard_seconds=300)).returncode != 0
+    assert (
+        play("guard_same_connection.yml", drill_file("x\n", guarded=True, guard_seconds=300)).returncode != 0
+    )
     done = play("guard.yml", drill_file("y\n"))
     assert done.returncode == 0, done.stdout
     assert on_host("cat /etc/sideband-drill") == "y\n"

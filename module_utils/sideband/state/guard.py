@@ -108,16 +108,19 @@ def extend(engine: Engine) -> None:
     )
 
 
-def disarm(engine: Engine) -> None:
-    """Safe to repeat: an interrupted disarm is finished by the next."""
+def disarm(engine: Engine, inside: bool = False) -> None:
+    """Safe to repeat: an interrupted disarm is finished by the next. `inside`: we are the switch's own
+    service, which must not stop itself; otherwise one that just fired and waits for our lock is stopped."""
     system, owner = engine.system, engine.owner
     engine.record.armed = None
     record.save(system, engine.record)
     for path in _paths(owner):
         system.unlink(path)
     if units.manager_runs(system):
-        system.run(["systemctl", "stop", service(owner).replace(".service", ".timer")])
+        timer = service(owner).replace(".service", ".timer")
+        system.run(["systemctl", "stop", timer, *([] if inside else [service(owner)])])
         units.reload_manager(system)
+        system.run(["systemctl", "reset-failed", service(owner)])
 
 
 def confirm(engine: Engine, connection: str) -> bool:
@@ -140,8 +143,8 @@ def target(kept: Record) -> Generation:
     return kept.current if kept.pending else (kept.previous or EMPTY)
 
 
-def revert(engine: Engine, why: str) -> None:
-    """The switch has fired. Rules come first: they are what keeps the way in."""
+def revert(engine: Engine, why: str, inside: bool = False) -> None:
+    """The previous generation, however it is reached. Rules come first: they are what keeps the way in."""
     armed: dict[str, object] = engine.record.armed or {}
     engine.block = armed.get("boot") == boot_id(engine.system)
     generation = target(engine.record)
@@ -161,4 +164,4 @@ def revert(engine: Engine, why: str) -> None:
     engine.record.news = f"reverted by the dead man's switch at {moment}: {why}"
     if problem:
         engine.record.news += f"; yet not everything came back: {problem}"
-    disarm(engine)
+    disarm(engine, inside)

@@ -31,18 +31,17 @@ def patiently_locked(system: System, seconds: float) -> Iterator[None]:
 
 
 def fire(system: System, owner: str) -> None:
-    with patiently_locked(system, 10):
+    with patiently_locked(system, 60):
         engine = Engine(system, owner)
         if engine.record.armed is None:
-            guard.disarm(engine)
+            guard.disarm(engine, inside=True)
             return
-        rebooted = engine.record.armed["boot"] != guard.boot_id(system)
-        guard.revert(
-            engine,
+        why = (
             "the host was rebooted before the change was confirmed"
-            if rebooted
-            else f"the change was not confirmed within {engine.record.armed['seconds']} s",
+            if engine.record.armed["boot"] != guard.boot_id(system)
+            else f"the change was not confirmed within {engine.record.armed['seconds']} s"
         )
+        guard.revert(engine, why, inside=True)
 
 
 def load(system: System, owner: str, wait_seconds: float = record.LOCK_SECONDS) -> list[str]:
