@@ -49,7 +49,7 @@ def test_every_process_runs_in_its_slice(node: str) -> None:
 
 
 def test_no_socket_of_ours_listens_on_a_plane(node: str) -> None:
-    """A verification that runs at the same time opens listeners for its probes; those are not of the slice."""
+    """A verification that runs meanwhile opens listeners for its probes; they are not of the slice."""
     ours = pids(node)
     lines = [
         line for line in on(node, "ss -Hlntup").splitlines() if ours & set(re.findall(r"pid=(\d+)", line))
