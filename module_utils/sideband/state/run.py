@@ -103,7 +103,8 @@ def _present(engine: Engine, generation: Generation, session: str, check_mode: b
     engine.note_arrivals(plan)
     engine.note_departures()
     if plan.changes or not same or kept.pending or news or ledger != (kept.installed, kept.awaited):
-        guarded = plan.want.guarded and bool(plan.changes)
+        # A newer recovery program alone puts nothing at risk.
+        guarded = plan.want.guarded and any(change.kind != "program" for change in plan.changes)
 
         def arm() -> None:
             if guarded:
