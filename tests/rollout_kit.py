@@ -49,8 +49,11 @@ def main():
             json.dump(host, open(path, "w"))
         if "fails" in fault and not module.check_mode:
             module.fail_json(msg="the toy fails")
-        while "hangs" in fault and not module.check_mode:
+        # A module outlives its killed controller; this one ends when the test says so.
+        for _ in range(600 if "hangs" in fault and not module.check_mode else 0):
             time.sleep(0.1)
+            if os.path.exists(path + ".stop"):
+                module.fail_json(msg="stopped")
         if given["content"] != (was or {}).get("content"):
             now = {"number": now["number"] + 1, "content": given["content"], "disk": given["content"],
                    "previous": was and {k: v for k, v in was.items() if k != "previous"}}
@@ -206,15 +209,29 @@ class Fleet:
                 start_new_session=True,
             )  # fmt: skip
         if wait:
-            process.wait(timeout=120)
+            try:
+                process.wait(timeout=240)
+            except subprocess.TimeoutExpired:
+                self.end(process)
+                raise
         return process
 
     def kill_when(self, process: subprocess.Popen[str], host: str, disk: str) -> None:
         """Kill the controller at the moment when a host is half changed."""
         deadline = time.monotonic() + 100
-        while self.state(host).get("disk") != disk:
-            assert time.monotonic() < deadline, self.log
+        while self.state(host).get("disk") != disk and time.monotonic() < deadline:
             time.sleep(0.05)
+        if self.state(host).get("disk") != disk:
+            self.end(process)
+            raise AssertionError(self.log)
+        self.end(process)
+        stop = self.directory / f"hosts/{host}.stop"
+        stop.touch()
+        time.sleep(1)
+        stop.unlink()
+
+    @staticmethod
+    def end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
