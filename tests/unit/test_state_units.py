@@ -91,6 +91,24 @@ def test_a_foreign_input_counts_by_what_is_on_disk(host: FakeHost) -> None:
     assert any("restart (changed: /etc/passwd)" in line for line in host.present(wanted)["plan"])
 
 
+@pytest.mark.parametrize(
+    ("path", "verb"),
+    [
+        ("etc/sideband/rack.cfg", "restart"),
+        (f"etc/systemd/system/{UNIT}", "restart"),
+        ("etc/sideband/rack.map", "reload"),
+    ],
+)
+def test_an_input_changed_by_hand_may_be_running_case_11(host: FakeHost, path: str, verb: str) -> None:
+    """Someone edits a file and restarts the unit: putting the file right is not enough."""
+    host.present(fragment())
+    (host.base / path).write_text("by hand\n")
+    host.calls.clear()
+    host.present(fragment())
+    assert verbs(host) == [verb]
+    assert not host.present(fragment())["changed"]
+
+
 def test_a_failure_after_the_file_changed_still_restarts_on_the_rerun_case_11(host: FakeHost) -> None:
     host.present(fragment())
     other = {**fragment(config="two\n")}

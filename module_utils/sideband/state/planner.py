@@ -250,8 +250,10 @@ class Planner:
                 units.unit_file(name),
                 *[path for path in plan.want.items if path.startswith(f"{units.UNIT_DIRECTORY}/{name}.d/")],
             )
-            restart = self._why(plan.want, (*own, *unit.restart_on), ran.get("restart"))
-            reload = self._why(plan.want, unit.reload_on, ran.get("reload"))
+            why = self._why(plan.want, (*own, *unit.restart_on), ran.get("restart"))
+            restart = why or self._mended(plan, (*own, *unit.restart_on))
+            why = self._why(plan.want, unit.reload_on, ran.get("reload"))
+            reload = why or self._mended(plan, unit.reload_on)
             if not restart and have[name].stale:
                 restart = "systemd has not read its file yet"
             plan.changes += units.actions(unit, have[name], restart, reload)
@@ -279,6 +281,14 @@ class Planner:
         now = self._inputs(want, paths)
         changed = sorted(path for path in set(now) | set(ran) if now.get(path) != ran.get(path))
         return f"changed: {', '.join(changed)}" if changed else ""
+
+    @staticmethod
+    def _mended(plan: Plan, paths: tuple[str, ...]) -> str:
+        """Inputs that someone changed by hand are put right now; they may also have restarted the unit with
+        them, of which no record tells (case 11)."""
+        touched = sorted({change.name for change in plan.of("file", "secret", "link", "archive")})
+        mended = [each for each in touched for path in paths if each == path or each.startswith(f"{path}/")]
+        return f"put right: {', '.join(mended)}" if mended else ""
 
     def _needs_program(self, want: Fragment) -> bool:
         return bool(self.program) and bool(want.guarded or want.nftables or want.shapes)
