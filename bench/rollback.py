@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -180,22 +181,32 @@ def in_force() -> list[dict[str, Any]]:
 # -- bytes ------------------------------------------------------------------------------------------------
 
 
+_ROOT = re.compile(r"^qdisc htb (\w+): root .*\bdefault (0x)?(?P<default>[0-9a-f]+)", re.MULTILINE)
+_CLASS = re.compile(
+    r"^class htb \w*:(?P<id>\w+) (?:root|parent \w*:(?P<parent>\w+)).*\n Sent (?P<bytes>\d+) bytes", re.M
+)
+
+
+def class_bytes(qdiscs: str, classes: str) -> int | None:
+    """Bytes of the leaf classes but the default one, from what tc prints; None where there is no HTB."""
+    root = _ROOT.search(qdiscs)
+    if root is None:
+        return None
+    found = list(_CLASS.finditer(classes))
+    parents = {one["parent"] for one in found}
+    leaves = [one for one in found if one["id"] not in parents and one["id"] != root["default"]]
+    return sum(int(one["bytes"]) for one in leaves)
+
+
 def sent_bytes(host: topology.Host) -> int:
     """What left by the telemetry interface's classes for our flows; the rest is in the default class."""
     device = next(link.device for link in host.links if link.plane == "edge")
-    qdiscs = json.loads(inside(host, "tc", "-j", "qdisc", "show", "dev", device))
-    root = next((one for one in qdiscs if one["kind"] == "htb"), None)
-    if root is None:
+    # As text: the tc of Debian 12 prints classes in no other form.
+    qdiscs, classes = (inside(host, "tc", "-s", what, "show", "dev", device) for what in ("qdisc", "class"))
+    found = class_bytes(qdiscs, classes)
+    if found is None:
         raise BenchError(f"{host.name}: {device} has no HTB; hint: run playbooks/site.yml first")
-    default = int(str(root["options"]["default"]), 16)
-    classes = json.loads(inside(host, "tc", "-s", "-j", "class", "show", "dev", device))
-    leaves = [one for one in classes if one.get("leaf") or "parent" in one]
-    parents = {one.get("parent") for one in leaves}
-    return sum(
-        int(one["stats"]["bytes"])
-        for one in leaves
-        if one["handle"] not in parents and int(one["handle"].split(":")[1], 16) != default
-    )
+    return found
 
 
 def series_counted() -> dict[str, dict[str, int]]:
