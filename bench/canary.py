@@ -36,45 +36,54 @@ SHARED = (".lab", ".cache", ".venv", ".sideband")
 
 @dataclass(frozen=True)
 class Release:
-    """`edit`: (file, what stands there, what stands there instead). `cause`: what the gate must say."""
+    """`edits`: (file, what stands there, what stands there instead). `cause`: what the gate must say."""
 
     name: str
-    edit: tuple[str, str, str]
+    edits: tuple[tuple[str, str, str], ...]
     cause: str  # "" passes
 
 
 UNIT = "roles/node/templates/sideband-agent.service.j2"
+EXPORTER = "roles/node/templates/sideband-exporter.service.j2"
+RELABEL = "roles/node/templates/relabel.yml.j2"
+
+
+def marked(name: str) -> tuple[str, str, str]:
+    """A change that does no harm, so that the release is a new one."""
+    return UNIT, "[Service]\n", f"[Service]\nEnvironment=SIDEBAND_RELEASE={name}\n"
+
+
 RELEASES = (
     Release(
         "listener",
-        (
-            "roles/node/templates/sideband-exporter.service.j2",
-            "--web.listen-address={{ __node_exporter }}",
-            "--web.listen-address=:9100",
-        ),
+        ((EXPORTER, "--web.listen-address={{ __node_exporter }}", "--web.listen-address=:9100"),),
         f"{CANARY}: listeners: sideband-exporter.service listens on tcp",
     ),
     Release(
         "will_not_start",
-        (UNIT, "  -memory.allowedBytes", "  -noSuchFlag \\\n  -memory.allowedBytes"),
+        ((UNIT, "  -memory.allowedBytes", "  -noSuchFlag \\\n  -memory.allowedBytes"),),
         f"{CANARY}: units: sideband-agent.service is",
     ),
     Release(
         "drops_its_series",
-        (
-            "roles/node/templates/relabel.yml.j2",
-            "",
-            '- {action: drop, source_labels: [__name__], regex: "node_.*"}\n',
-        ),
+        ((RELABEL, "", '- {action: drop, source_labels: [__name__], regex: "node_.*"}\n'),),
         f"{CANARY}: series: series did not arrive: node_",
     ),
     Release(
         "unreachable",
-        ("inventories/lab/host_vars/node1.yml", "ansible_host:", "ansible_port: 9\nansible_host:"),
+        (
+            marked("unreachable"),
+            ("inventories/lab/host_vars/node1.yml", "ansible_host:", "ansible_port: 9\nansible_host:"),
+        ),
         f"{CANARY}: reach: did not answer before the change",
     ),
-    Release("good", (UNIT, "[Service]\n", "[Service]\nEnvironment=SIDEBAND_RELEASE=good\n"), ""),
+    Release("good", (marked("good"),), ""),
 )
+
+
+def edited(text: str, now: str, then: str) -> str:
+    """'' stands for the end of the file."""
+    return text.replace(now, then, 1) if now else text.rstrip("\n") + "\n" + then
 
 
 def tree(room: Path, release: Release) -> Path:
@@ -91,12 +100,12 @@ def tree(room: Path, release: Release) -> Path:
             shutil.copy2(source, target, follow_symlinks=False)
     for name in SHARED:
         (copy / name).symlink_to(ROOT / name)
-    file, now, then = release.edit
-    path = copy / file
-    text = path.read_text(encoding="utf-8")
-    if now not in text:
-        raise BenchError(f"{file} has no {now!r} any more; release {release.name} must be edited anew")
-    path.write_text(text.replace(now, then, 1) if now else text.rstrip("\n") + "\n" + then, encoding="utf-8")
+    for file, now, then in release.edits:
+        path = copy / file
+        text = path.read_text(encoding="utf-8")
+        if now not in text:
+            raise BenchError(f"{file} has no {now!r} any more; release {release.name} must be edited anew")
+        path.write_text(edited(text, now, then), encoding="utf-8")
     return copy
 
 

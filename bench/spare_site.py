@@ -130,12 +130,11 @@ def inventory(directory: Path, spares: Sequence[tuple[Spare, str]]) -> Path:
     return directory
 
 
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """Hosts are keys of the inventory and `host` of a switch's port; a rack may be called like a host."""
     if isinstance(value, dict):
-        return {names.get(key, key): _renamed(inner, names) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_renamed(inner, names) for inner in value]
-    return names.get(value, value) if isinstance(value, str) else value
+        return {names.get(name, name): _renamed(inner, names, name) for name, inner in value.items()}
+    return names.get(value, value) if key == "host" else value
 
 
 @contextmanager
