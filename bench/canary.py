@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+TREE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
 from sideband import report  # noqa: E402
 

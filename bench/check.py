@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+TREE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
 from sideband import report  # noqa: E402
 

@@ -22,7 +22,8 @@ from typing import Any
 
 import yaml
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+TREE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
 from sideband import report  # noqa: E402
 

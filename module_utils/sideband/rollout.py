@@ -25,6 +25,9 @@ PERIODS = 3
 # What decides what reaches a host. Data of a run (.sideband, reports) does not.
 SOURCES = ("roles", "playbooks", "library", "module_utils", "filter_plugins", "services", "schemas")
 
+# Made from the sources by running them.
+MADE = {"__pycache__", "build"}
+
 
 def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
     """The noun with its defaults, in plain numbers."""
@@ -101,7 +104,7 @@ def release(model: Mapping[str, Any], root: str, sources: Sequence[str] = SOURCE
     digest = hashlib.sha256(str(model["digest"]).encode())
     for source in sources:
         for path in sorted(Path(root, source).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+            if path.is_file() and not MADE & set(path.parts):
                 digest.update(f"\0{path.relative_to(root)}\0".encode())
                 digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -178,3 +178,22 @@ def test_the_world_is_judged_host_by_host() -> None:
         "facts: could not be read (got 'boom')"
         in FILTERS["sideband_world_errors"](["node1"], hostvars, MODEL)[0]
     )
+
+
+def test_a_release_is_named_by_contract_and_code_and_by_nothing_that_runs_make(tmp_path: Path) -> None:
+    (tmp_path / "roles/x").mkdir(parents=True)
+    (tmp_path / "roles/x/a.yml").write_text("one")
+    names = [FILTERS["sideband_release"](MODEL, str(tmp_path))]
+    for made in (
+        "services/build/a.pyz",
+        "roles/x/__pycache__/a.pyc",
+        ".sideband/lab/rollout.json",
+        "reports/x.json",
+    ):
+        (tmp_path / made).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / made).write_text("made")
+    assert FILTERS["sideband_release"](MODEL, str(tmp_path)) == names[0]
+    names.append(FILTERS["sideband_release"]({**MODEL, "digest": "other"}, str(tmp_path)))
+    (tmp_path / "roles/x/a.yml").write_text("two")
+    names.append(FILTERS["sideband_release"](MODEL, str(tmp_path)))
+    assert len(set(names)) == 3
