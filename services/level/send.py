@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-CONNECT_SECONDS = 3
-PATIENCE_SECONDS = 15
+CONNECT_SECONDS = 5
+PATIENCE_SECONDS = 30
 
 
 @dataclass(frozen=True)
