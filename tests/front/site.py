@@ -48,12 +48,16 @@ def patient_socket(host: str, port: int) -> socket.socket:
 
 def local(host: str, port: int, path: str) -> str:
     """HTTP on a host's own loopback."""
-    with patient_socket(host, port) as stream:
-        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\n\r\n".encode())
-        with stream.makefile("rb") as reader:
-            answer: Answer = read_answer(reader)
-    assert answer.status == 200, answer
-    return answer.text
+    deadline = time.monotonic() + 30
+    while True:
+        with patient_socket(host, port) as stream:
+            stream.sendall(f"GET {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\n\r\n".encode())
+            with stream.makefile("rb") as reader:
+                answer: Answer = read_answer(reader)
+        if answer.status != 503 or time.monotonic() > deadline:
+            assert answer.status == 200, answer
+            return answer.text
+        time.sleep(0.5)  # a store that was just started listens before it is ready
 
 
 def query(port: int, expression: str) -> list[dict[str, Any]]:

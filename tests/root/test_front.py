@@ -506,6 +506,7 @@ def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(
         return float(minute(query)[0]["value"][1])  # type: ignore[index]
 
     assert value(f'sum_over_time({{__name__="gauge:5s_sum_samples",m="{mark}"}}[1m])') == 28
+    assert value(f'sum_over_time({{__name__="events_total:5s_increase",m="{mark}"}}[1m])') == 60
     assert value(f'min_over_time({{__name__="gauge:5s_min",m="{mark}"}}[1m])') == 1
     assert value(f'max_over_time({{__name__="gauge:5s_max",m="{mark}"}}[1m])') == 7
 
