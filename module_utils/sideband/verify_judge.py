@@ -48,7 +48,7 @@ class _Judge:
                     probe,
                     UNTESTED,
                     f"{host}: probe: not visited to the end (got {problem})",
-                    "see that the host is up and its management plane answers",
+                    "see that it is up, that its planes have their addresses, and that no other run goes on",
                 )
         if probe.positive:
             return self._positive(probe)

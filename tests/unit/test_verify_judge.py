@@ -222,7 +222,7 @@ def test_a_host_that_was_not_visited_is_named_once(visits: Visits) -> None:
     verdict = verdict_of(visits)
     assert not verdict.passed
     assert next(str(one) for one in verdict.causes if "region1: probe" in str(one)).startswith(
-        "region1: probe: not visited to the end (got no route to host); see that the host is up"
+        "region1: probe: not visited to the end (got no route to host); see that it is up"
     )
     assert verdict.figures["pairs_untested"] == 9 * 4 + 2 * (23 - 2)
 
