@@ -228,7 +228,7 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
     from sideband.load import plain
     from sideband.systems import load as load_systems
 
-    releases = load_systems(str(ROOT / "roles/host/vars/systems"))
+    releases = load_systems(str(ROOT / "roles/host/files/systems"))
     errors = []
     for host in hosts:
         variables = hostvars[host]

@@ -1,4 +1,4 @@
-"""Which operating systems hosts may run, and what differs between them: data in roles/host/vars/systems/, one
+"""Which operating systems hosts may run, and what differs: data in roles/host/files/systems/, one
 file per system, read on the controller. A new system is a new file."""
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def hand_over(rack: str, text: str) -> dict[str, Any]:
     address = next(one["address"] for one in config["racks"] if one["name"] == rack)
     script = (
         "ssh -F none -T -o BatchMode=yes -o StrictHostKeyChecking=yes -o IdentitiesOnly=yes "
-        f"-o UserKnownHostsFile={config['known_hosts']} -i {config['rack_key']} {config['user']}@{address} anything"
+        f"-o UserKnownHostsFile={config['known_hosts']} -i {config['rack_key']} "
+        f"{config['user']}@{address} anything"
     )
     found: dict[str, Any] = json.loads(on("mgmt1", script, given=text, rc=None))
     return found

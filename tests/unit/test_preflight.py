@@ -21,7 +21,7 @@ from sideband.state.system import System
 from sideband.systems import load
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SYSTEMS = load(str(ROOT / "roles/host/vars/systems"))
+SYSTEMS = load(str(ROOT / "roles/host/files/systems"))
 DEBIAN = 'sideband-os NAME="Debian GNU/Linux"\nsideband-os ID=debian\nsideband-os VERSION_ID="12"\n'
 ALMA = 'sideband-os NAME="AlmaLinux"\nsideband-os ID="almalinux"\nsideband-os VERSION_ID="8.10"\n'
 
@@ -40,8 +40,8 @@ def test_case_16_platform_python_36_is_named_with_host_found_and_needed() -> Non
     assert found == [
         "h1: system: AlmaLinux 8.10 is not supported; supported: Debian 12/13, Red Hat Enterprise Linux 9, "
         "Rocky Linux 9, Ubuntu 22.04/24.04",
-        "h1: ansible_python_interpreter: /usr/libexec/platform-python is Python 3.6.8, 3.9 or newer is needed; "
-        "install a newer python3 and name it here",
+        "h1: ansible_python_interpreter: /usr/libexec/platform-python is Python 3.6.8, "
+        "3.9 or newer is needed; install a newer python3 and name it here",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from sideband.systems import MANAGERS, PACKAGES, SystemsError, find, load, parse, parse_os_release, refusal
 
-DIRECTORY = Path(__file__).resolve().parent.parent.parent / "roles/host/vars/systems"
+DIRECTORY = Path(__file__).resolve().parent.parent.parent / "roles/host/files/systems"
 RELEASES = load(str(DIRECTORY))
 
 

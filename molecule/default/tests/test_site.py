@@ -66,7 +66,9 @@ def test_no_socket_of_ours_listens_on_any_plane_of_a_training_node(name: str) ->
     outside = [
         line
         for line in listening.splitlines()
-        if not line.split()[4].startswith(("127.0.0.1:", "[::1]:")) and "sshd" not in line and "systemd" not in line
+        if not line.split()[4].startswith(("127.0.0.1:", "[::1]:"))
+        and "sshd" not in line
+        and "systemd" not in line
     ]
     assert outside == []
 
@@ -86,5 +88,5 @@ def test_the_training_interface_has_no_hook_and_no_queue_of_ours(name: str) -> N
 
 @pytest.mark.parametrize("name", [*NODES, *SERVERS])
 def test_private_keys_are_readable_by_their_service_alone(name: str) -> None:
-    loose = login(name).check_output("find /etc/sideband -name '*.key' -perm /o+rwx -o -name '*.pem' -perm /o+rwx")
+    loose = login(name).check_output(r"find /etc/sideband \( -name '*.key' -o -name '*.pem' \) -perm /o+rwx")
     assert loose == ""
