@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sets up user1, a tenant's desk: the tenants' certificates and the command `ask`.
 
-lab/lab exec user1 ask -t alpha 'up:1m_last'
+lab/lab exec user1 ask -t alpha 'node_load1:1m_max'
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def main() -> int:
     except LabError as error:
         print(f"desk: {error.problem}\ndesk: next: {error.hint}", file=sys.stderr)
         return 1
-    print(f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t {names[0]} 'up:1m_last'")
+    print(f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t {names[0]} 'node_load1:1m_max'")
     return 0
 
 
