@@ -107,7 +107,9 @@ def main() -> int:
     except LabError as error:
         print(f"desk: {error.problem}\ndesk: next: {error.hint}", file=sys.stderr)
         return 1
-    print(f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t {names[0]} 'node_load1:1m_max'")
+    print(
+        f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t {names[0]} 'node_load1:1m_max'"
+    )
     return 0
 
 
