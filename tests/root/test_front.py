@@ -530,7 +530,7 @@ def test_a_late_spool_is_stored_and_an_outage_of_the_hot_tier_is_made_up(bench: 
 
 
 def test_the_hot_tier_keeps_flowing_after_what_it_cannot_store(bench: Bench, node1: Client) -> None:
-    """Acceptance 5, second half. What such a block costs is told by docs/adr/0008-time-in-the-hot-tier.md."""
+    """Acceptance 5, second half. What such a block costs is told by docs/adr/0006-time-in-the-hot-tier.md."""
     instant = now()
     poison: list[list[tuple[list[tuple[str, str]], list[tuple[float, int]]]]] = [
         [([("__name__", "far"), ("m", "future")], [(1.0, instant + 3600000)])],
