@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from sideband.documents import Refused, Signed, Verifier
 from services import durable
 from services.level import runtime
 
+_PATIENCE_SECONDS = 10
 _CONFIG = "/etc/sideband/rack/accept.json"
 
 
@@ -211,9 +213,24 @@ def _nothing(problem: str) -> dict[str, Any]:
     return {"problem": problem, "accepted": [], "refused": [], "applied": False}
 
 
-def run(path: str, stream: BinaryIO) -> tuple[int, dict[str, Any]]:
-    raw = stream.read((documents.BUNDLE_BYTES + 2) // 3 * 4 + 3)
+def _receive(stream: BinaryIO) -> bytes:
+    """What the peer sends, to its end. One that holds the line open holds no process of ours for long."""
+
+    def give_up(number: int, frame: object) -> None:
+        raise TimeoutError(f"nothing more came in {_PATIENCE_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(_PATIENCE_SECONDS)
     try:
+        return stream.read((documents.BUNDLE_BYTES + 2) // 3 * 4 + 3)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(path: str, stream: BinaryIO) -> tuple[int, dict[str, Any]]:
+    try:
+        raw = _receive(stream)
         config = load(path)
         with _alone(config.state_directory):
             answer = accept(config, raw)

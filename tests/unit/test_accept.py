@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -256,3 +257,12 @@ def test_the_program_answers_rubbish_with_a_reason_and_no_traceback(rack: Rack, 
     assert done.returncode == 2
     assert "missing" in json.loads(done.stdout)["problem"]
     assert not done.stderr
+
+
+def test_a_peer_that_holds_the_line_open_is_given_up(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accept, "_PATIENCE_SECONDS", 1)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as stream, os.fdopen(writing, "wb"):
+        code, answer = accept.run(str(rack.config), stream)
+    assert code == 2
+    assert "nothing more came" in answer["problem"]
