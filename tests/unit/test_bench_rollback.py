@@ -34,5 +34,5 @@ def test_a_kept_session_counts_as_a_connection() -> None:
 
 
 def test_the_plan_is_series_times_samples_times_the_constant() -> None:
-    per_sample = rollback.price.WIRE_BYTES_PER_SAMPLE
-    assert rollback.planned_bytes({"node": 5, "policy": 16}, "core", 120) == (5 * 4 + 16 * 12) * per_sample
+    constant = rollback.WIRE_BYTES_PER_SAMPLE["core"]
+    assert rollback.planned_bytes({"node": 5, "policy": 16}, "core", 120) == (5 * 4 + 16 * 12) * constant
