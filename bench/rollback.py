@@ -33,9 +33,10 @@ COUNTERS = ("opened", "ssh", "datagrams")
 CONNECTIONS_CLOSE_SECONDS = 150
 SETTLE_SECONDS = 45
 COUNT_SECONDS = 120
-# What a sample weighs on the wire, everything included: TLS, TCP, acknowledgements, and the polls for policy. Stated
-# here before a run. Measured on the lab, a node's connections apart: a batch of the sampler is 575 bytes and 20 for
-# each series, a report of the policy process 1300 (16 series), a poll 283. At the lower levels the polls weigh most.
+# What a sample weighs on the wire, everything included: TLS, TCP, acknowledgements, and the polls for policy.
+# Stated here before a run. Measured on the lab, a node's connections apart: a batch of the sampler is 575
+# bytes and 20 for each series, a report of the policy process 1300 (16 series), a poll 283. At the lower
+# levels the polls weigh most.
 WIRE_BYTES_PER_SAMPLE = {"full": 27, "reduced": 85, "core": 165, "heartbeat": 99}
 
 
@@ -293,9 +294,7 @@ def count_bytes(level: str) -> dict[str, Any]:
 
 
 def measure(level: str) -> dict[str, Any]:
-    say(
-        f"the wire constant, before anything is measured: {WIRE_BYTES_PER_SAMPLE[level]} bytes a sample at {level}"
-    )
+    say(f"stated before the run: {WIRE_BYTES_PER_SAMPLE[level]} bytes a sample on the wire at {level}")
     highest = ladder()["levels"][0]["name"]
     if any(document["level"] != highest for document in in_force()):
         play("restore")
