@@ -35,7 +35,9 @@ ENDS = (
 
 
 @st.composite
-def contracts(draw: st.DrawFn) -> tuple[HostVars, Groups]:
+def contracts(
+    draw: st.DrawFn, flows: st.SearchStrategy[list[dict[str, Any]]] | None = None
+) -> tuple[HostVars, Groups]:
     """(hostvars, groups) of a site that validates: racks, families, modes, ports and flows at random."""
     racks = [f"rack{n}" for n in range(1, draw(st.integers(1, 3)) + 1)]
     families = {
@@ -54,7 +56,7 @@ def contracts(draw: st.DrawFn) -> tuple[HostVars, Groups]:
             for word, places in ZONES.items()
             for plane in places
         ],
-        "flows": draw(_flows()),
+        "flows": draw(flows if flows is not None else _flows()),
         "tenants": [{"name": rack, "certificate": rack, "racks": [rack]} for rack in racks],
     }
     hostvars: HostVars = {}
@@ -141,6 +143,37 @@ def _flows() -> st.SearchStrategy[list[dict[str, Any]]]:
         return flows
 
     return st.lists(one, min_size=1, max_size=8).map(spell)
+
+
+# The hops that roles serve, by the names that they know them by.
+SERVED = (
+    ("push", "sideband_node", "sideband_rack", "edge"),
+    ("relay", "sideband_rack", "sideband_region", "core"),
+    ("store", "sideband_region", "sideband_lake", "core"),
+    ("ask", "sideband_gateway", "sideband_lake", "core"),
+    ("query", "clients", "sideband_gateway", "query"),
+)
+
+
+@st.composite
+def served_flows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """The five hops with ports, marks, rates and connections at random: roles can be rendered for them."""
+    ports = draw(st.lists(st.integers(1024, 65535), min_size=5, max_size=5, unique=True))
+    flows = []
+    for (name, source, target, plane), port in zip(SERVED, ports):
+        flow: dict[str, Any] = {
+            "name": name,
+            "from": source,
+            "to": target,
+            "plane": plane,
+            "proto": "tcp",
+            "port": port,
+            "dscp": draw(st.sampled_from(sorted(DSCP))),
+            "rate": draw(st.sampled_from(["1Mbit", "50Mbit", "200Mbit"])),
+            "connections": draw(st.integers(1, 1000)),
+        }
+        flows.append(flow | ({"same_rack": True} if name == "push" else {}))
+    return flows
 
 
 def packets(site: Site, host: Host, count: int, seed: int) -> list[tuple[str, Packet]]:
