@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Five hundred random contracts, always the same: reports/contract.json (acceptance 1; root, no lab).
 
-Each validates, compiles, loads (`nft -c` with its interfaces there; haproxy -c, vmagent -dryRun, promtool check
-on what the roles render), and means what the model says: fronts listen where flows say, packets enter where the
-contract lets them. The daemons come from the lab's downloads (`make lab` fetches them)."""
+Each validates, compiles, loads (`nft -c` with its interfaces there; haproxy -c, vmagent -dryRun, promtool
+check on what the roles render), and means what the model says: fronts listen where flows say, packets enter
+where the contract lets them. The daemons come from the lab's downloads (`make lab` fetches them)."""
 
 from __future__ import annotations
 

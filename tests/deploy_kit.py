@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import render_kit
+from ansible.errors import AnsibleError
 from contract_kit import Groups, HostVars
 from contracts_kit import DEVICES, contracts, packets, served_flows
 from frames_kit import Bench as Wires
@@ -65,7 +66,10 @@ class Ground:
 
     def _daemons(self, word: str, host: str, model: dict[str, Any]) -> list[str]:
         own = {**model, "hosts": {host: model["hosts"][host]}}
-        content = render_kit.fragment(word, own, host, self.identity, self.directory)
+        try:
+            content = render_kit.fragment(word, own, host, self.identity, self.directory)
+        except AnsibleError as reason:
+            return [f"{host}: does not render: {reason}"]
         self.bench.lay_out(content)
         found = []
         for item in content["fragment"]["files"]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from .units import duration_seconds
 
+# Receivers set these themselves, whatever a sender says, and every tier keeps them.
+RECEIVERS_OWN = ("node", "rack", "site")
 # What the region makes of a metric that no entry restricts.
 COUNTER_STATISTICS = ("increase",)
 GAUGE_STATISTICS = ("sum_samples", "count_samples", "min", "max")
@@ -70,3 +72,50 @@ def statistics(entry: Mapping[str, Any] | None, name: str, tier: str) -> Sequenc
         return kept
     counter = entry["kind"] == "counter" if entry else name.endswith("_total")
     return COUNTER_STATISTICS if counter else GAUGE_STATISTICS
+
+
+def aggregation(metrics: Sequence[Mapping[str, Any]], tier: str) -> list[dict[str, Any]]:
+    """The rules by which a region makes a tier's samples, each name under one: what the catalogue keeps of
+    some first, then all other counters (known by their ending) and all other metrics."""
+    own = [entry for entry in metrics if tier in entry["keep"]]
+    rules = []
+    for entry in own:
+        longer = [other["name"] for other in metrics if _inside(other["name"], entry["name"])]
+        kept = entry["keep"][tier]
+        counted = [one for one in kept["statistics"] if one == "increase"]
+        measured = [one for one in kept["statistics"] if one != "increase"]
+        kinds: list[tuple[str, list[str]]] = [("", counted or measured)]
+        if entry["kind"] == "mixed":
+            kinds = [('=~".+_total"', counted), ('!~".+_total"', measured)]
+        rules += [
+            _rule(entry["name"], longer, ending, says, kept["dimensions"]) for ending, says in kinds if says
+        ]
+    names = [entry["name"] for entry in own]
+    rules += [
+        _rule("", names, '=~".+_total"', list(COUNTER_STATISTICS), None),
+        _rule("", names, '!~".+_total"', list(GAUGE_STATISTICS), None),
+    ]
+    return rules
+
+
+def _inside(name: str, pattern: str) -> bool:
+    return name != pattern and covers(pattern, name)
+
+
+def _rule(
+    name: str, without: Sequence[str], ending: str, outputs: list[str], dimensions: list[str] | None
+) -> dict[str, Any]:
+    matchers = [f'=~"{_regex([name])}"' if name.endswith("*") else f'="{name}"'] if name else []
+    matchers += [ending] if ending else []
+    matchers += [f'!~"{_regex(without)}"'] if without else []
+    return {
+        "match": "{" + ",".join(f"__name__{matcher}" for matcher in matchers) + "}",
+        "outputs": outputs,
+        "by": [] if dimensions is None else [*RECEIVERS_OWN, *dimensions],
+        "counter": outputs == list(COUNTER_STATISTICS),
+    }
+
+
+def _regex(names: Sequence[str]) -> str:
+    """Metric names need no escaping; the stores anchor by themselves."""
+    return "|".join(name.replace("*", ".*") for name in names)

@@ -64,6 +64,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
         "rollout": parse_rollout(contract["nouns"].get("rollout")),
         "budget": _budget(site, contract["nouns"].get("budget"), groups),
         "catalogue": catalogue.parse(contract["nouns"].get("catalogue")),
+        "aggregation": _aggregation(site, contract["nouns"].get("catalogue")),
         "labels": catalogue.parse_labels(contract["nouns"].get("labels")),
         "notify": notify.parse(contract["nouns"].get("notify")),
         "flows": [_flow(flow) for flow in site.flows],
@@ -88,6 +89,12 @@ def _host(site: Site, host: Host) -> Record:
         "serves": _serves(site, host),
         "reaches": _reaches(site, host),
     }
+
+
+def _aggregation(site: Site, noun: Mapping[str, Any] | None) -> Record:
+    """What a region makes for every tier but the finest, which takes samples as they come."""
+    metrics = catalogue.parse(noun)["metrics"]
+    return {tier.name: catalogue.aggregation(metrics, tier.name) for tier in site.tiers[1:]}
 
 
 def _budget(site: Site, noun: Mapping[str, Any] | None, groups: Mapping[str, Iterable[str]]) -> Record:

@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .catalogue import entry_of, overlaps
+from .catalogue import RECEIVERS_OWN, entry_of, overlaps
 from .errors import Error, got, nearest
 from .facts import Facts, rule
 from .load import SITE
 from .model import Level, parse_levels, parse_tiers
 from .units import duration_seconds
 
-# Receivers set these themselves, whatever a sender says.
-RECEIVERS_OWN = ("node", "rack", "site")
 CORE = "core"
 
 
@@ -45,6 +43,14 @@ def entries(facts: Facts) -> Iterator[Error]:
             yield Error(
                 SITE, f"{path}.kind", "is a gauge by its kind and a counter by its name", got("gauge"), hint
             )
+
+        single = not entry["name"].endswith(("_total", "*"))
+        if entry["kind"] == "counter" and single and not entry.get("keep"):
+            hint = (
+                "counters are known by _total; say what tiers keep: keep: {<tier>: {statistics: [increase]}}"
+            )
+            problem = "is a counter by its kind and none by its name"
+            yield Error(SITE, f"{path}.kind", problem, got("counter"), hint)
 
 
 @rule("catalogue", "tiers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from contract_kit import Groups, HostVars, lab
+from contract_kit import Groups, HostVars, change, lab
 from deploy_kit import SERVES, Ground, each, meaning
 from sideband.contract import compile_site
 
@@ -38,6 +38,9 @@ def test_what_a_daemon_refuses_is_seen(ground: Ground) -> None:
     model = compile_site(*lab())
     model["hosts"]["rack1"]["ruleset"] += "table netdev sideband { chain x { type nonsense; } }\n"
     assert ground._rules(model)[0].startswith("nft: ")
+    del model["hosts"]["gateway1"]["serves"]["query"]
+    assert "does not render" in ground._daemons("gateway", "gateway1", model)[0]
+    model = compile_site(*lab())
     broken = {"path": "/etc/sideband/rack/haproxy.cfg", "content": "frontend x\n  bnid :1\n", "mode": "0644",
               "check": "haproxy -c -f %s"}  # fmt: skip
     ground.bench.place(broken, broken["content"].encode())
@@ -49,3 +52,21 @@ def test_what_a_daemon_refuses_is_seen(ground: Ground) -> None:
             model["hosts"][host]["serves"][flow][key] for flow in flows for key in ("listen4", "listen6")
         ]
         assert meaning(word, host, model, "".join(f"    bind {address} ssl\n" for address in listens)) == []
+
+
+def test_what_the_catalogue_keeps_is_read_by_the_aggregator(ground: Ground) -> None:
+    stem = "all.sideband_catalogue.metrics"
+    keep = {
+        "node_load1": ["max"],
+        "node_disk_*": ["increase", "sum_samples", "count_samples"],
+        "node_cpu_seconds_total": ["increase"],
+    }
+    spec = {
+        "set": {
+            f"{stem}.{name}.keep": {"minute": {"statistics": said, "dimensions": ["device"]}}
+            for name, said in keep.items()
+        }
+    }
+    before = ground.counts["checks"]
+    assert ground.faults(*change(*lab(), spec)) == []
+    assert ground.counts["checks"] > before
