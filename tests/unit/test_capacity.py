@@ -136,6 +136,7 @@ def test_a_complete_run_records_and_a_limited_one_does_not(tmp_path: Path) -> No
     records = f"sideband_contract_records={tmp_path}"
     assert play(CONTRACT, RECORD, "-e", records, "--limit", "node1").returncode == 0
     place = tmp_path / "lab" / "deployed.json"
+    assert play(CONTRACT, RECORD, "-e", records, "--check").returncode == 0
     assert not place.exists()
     assert play(CONTRACT, RECORD, "-e", records).returncode == 0
     kept = json.loads(place.read_text(encoding="utf-8"))
