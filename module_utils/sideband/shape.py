@@ -226,7 +226,7 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     elif kind == "type":
         if want in ("object", "array") or not problem:
             problem = f"must be {TYPES.get(str(want), str(want))}"
-        yield path, problem, shown(value), hint
+        yield path, problem, shown(value), hint or _keys(where)
     elif kind == "enum":
         yield (
             path,
@@ -256,6 +256,12 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
             yield path, problem, ", ".join(sorted(value)), hint
     else:
         yield path, problem or fault.message, got(value), hint
+
+
+def _keys(schema: Mapping[str, Any]) -> str:
+    """What stands there, for a value of another type."""
+    known = ", ".join(schema.get("properties", {}))
+    return f"keys: {known}" if known else _first_sentence(str(schema.get("description", "")))
 
 
 def _first_sentence(text: str) -> str:

@@ -67,7 +67,7 @@ def test_no_error_shows_a_secret() -> None:
     """Case 10: what may be one is told by its length."""
     said = [line for case in CASES for line in case["errors"] if "s3cr3t" in line]
     assert said == []
-    assert sum("s3cr3t" in str(case.get("add", "")) for case in CASES) >= 3
+    assert sum("s3cr3t" in str(case.get("add", case.get("set"))) for case in CASES) >= 6
 
 
 def test_a_removed_name_points_at_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
