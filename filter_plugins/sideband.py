@@ -48,7 +48,8 @@ def _spelling(value: Any) -> str:
 def sideband_deployed(hostvars: Any, records: str) -> dict[str, Any]:
     """What the last complete run recorded: `hostvars | sideband_deployed(directory of records)`; empty where
     nothing is. The site's name is read here because a contract that does not hold may have none."""
-    site = next((str(hostvars[host].get("sideband_site", "")) for host in hostvars), "")
+    sites = (str(hostvars[host].get("sideband_site", "")) for host in hostvars)
+    site = next(filter(None, sites), "")
     path = Path(records, site, "deployed.json")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", site) or not path.is_file():
         return {}
