@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 from pathlib import Path
@@ -44,11 +45,31 @@ def _spelling(value: Any) -> str:
     return re.split(r"[\s,\]}#]", text, maxsplit=1)[0]
 
 
-def sideband_errors(hostvars: Any, groups: Any) -> list[str]:
-    """Every fault of the contract, one line each: `hostvars | sideband_errors(groups)`."""
+def sideband_deployed(hostvars: Any, records: str) -> dict[str, Any]:
+    """What the last complete run recorded: `hostvars | sideband_deployed(directory of records)`; empty where
+    nothing is. The site's name is read here because a contract that does not hold may have none."""
+    sites = (str(hostvars[host].get("sideband_site", "")) for host in hostvars)
+    site = next(filter(None, sites), "")
+    path = Path(records, site, "deployed.json")
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", site) or not path.is_file():
+        return {}
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def sideband_record(model: Any) -> dict[str, Any]:
+    """What is in force after a complete run: `sideband_model | sideband_record`."""
+    from sideband.deployed import record
+
+    return record(model)
+
+
+def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None, confirmed: str = "") -> list[str]:
+    """Every fault of the contract, a line each: `hostvars | sideband_errors(groups, deployed, confirmed)`."""
     from sideband.check import check_site
 
-    return [str(error) for error in check_site(hostvars, groups, _read_by_roles(), _spelling)]
+    known = _read_by_roles()
+    return [str(e) for e in check_site(hostvars, groups, known, _spelling, deployed, str(confirmed))]
 
 
 def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:
@@ -58,11 +79,11 @@ def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:
     return compile_site(hostvars, groups)
 
 
-def sideband_plan(model: Any) -> list[str]:
-    """The capacity plan as lines of text: `sideband_model | sideband_plan`."""
+def sideband_plan(model: Any, deployed: Any = None) -> list[str]:
+    """The capacity plan as lines of text: `sideband_model | sideband_plan(deployed)`."""
     from sideband.plan import plan_lines
 
-    return plan_lines(model)
+    return plan_lines(model, deployed)
 
 
 class FilterModule:
@@ -71,4 +92,6 @@ class FilterModule:
             "sideband_errors": sideband_errors,
             "sideband_compile": sideband_compile,
             "sideband_plan": sideband_plan,
+            "sideband_deployed": sideband_deployed,
+            "sideband_record": sideband_record,
         }

@@ -143,6 +143,37 @@ def _flows() -> st.SearchStrategy[list[dict[str, Any]]]:
     return st.lists(one, min_size=1, max_size=8).map(spell)
 
 
+# The hops that roles serve, by the names that they know them by.
+SERVED = (
+    ("push", "sideband_node", "sideband_rack", "edge"),
+    ("relay", "sideband_rack", "sideband_region", "core"),
+    ("store", "sideband_region", "sideband_lake", "core"),
+    ("ask", "sideband_gateway", "sideband_lake", "core"),
+    ("query", "clients", "sideband_gateway", "query"),
+)
+
+
+def served_flows(seed: int) -> list[dict[str, Any]]:
+    """The five hops with ports, marks, rates and connections at random: roles can be rendered for them. By a
+    seed of their own: hypothesis repeats itself within a run, and the same file would be looked at again."""
+    chance = random.Random(seed)
+    flows = []
+    for (name, source, target, plane), port in zip(SERVED, chance.sample(range(1024, 65536), len(SERVED))):
+        flow: dict[str, Any] = {
+            "name": name,
+            "from": source,
+            "to": target,
+            "plane": plane,
+            "proto": "tcp",
+            "port": port,
+            "dscp": chance.choice(sorted(DSCP)),
+            "rate": chance.choice(["1Mbit", "50Mbit", "200Mbit"]),
+            "connections": chance.randint(1, 1000),
+        }
+        flows.append(flow | ({"same_rack": True} if name == "push" else {}))
+    return flows
+
+
 def packets(site: Site, host: Host, count: int, seed: int) -> list[tuple[str, Packet]]:
     """(device, packet): aimed where mistakes are: own and others' addresses, service ports on either side,
     bare and answered SYN, every ICMP that a rule names. By a seed of its own: hypothesis draws too slowly."""

@@ -16,9 +16,12 @@ def check_site(
     groups: Mapping[str, Iterable[str]],
     known: Iterable[str] = (),
     spelling: Spelling = as_read,
+    deployed: Mapping[str, Any] | None = None,
+    confirmed: str = "",
 ) -> list[Error]:
-    """Every fault, in a stable order. `known`: variables that roles document, beside the contract's own."""
+    """Every fault, in a stable order. `known`: variables that roles document, beside the contract's own.
+    `deployed` is the record of what is in force, `confirmed` the value of confirm_retention."""
     inventory = gather(hostvars, groups, spelling)
     shape, right = check_shape(inventory)
-    meaning = check_meaning(inventory, right, frozenset(known))
+    meaning = check_meaning(inventory, right, frozenset(known), deployed, confirmed)
     return list(dict.fromkeys(inventory.errors + shape + meaning))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from . import budget, catalogue, notify
 from .fabric import compile_ports
 from .load import gather
 from .model import CLIENTS, Flow, Host, Interface, Site, parse_site
@@ -26,10 +27,10 @@ def compile_site(hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str,
     inventory = gather(hostvars, groups)
     site = parse_site(inventory.nouns, inventory.hosts)
     contract = {"nouns": inventory.nouns, "hosts": inventory.hosts}
-    return build_model(site, contract)
+    return build_model(site, contract, inventory.groups)
 
 
-def build_model(site: Site, contract: Mapping[str, Any]) -> Record:
+def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, Iterable[str]]) -> Record:
     text = json.dumps(contract, sort_keys=True, separators=(",", ":"))
     switches = [host.name for host in site.hosts.values() if "fabric" in host.words]
     return {
@@ -61,6 +62,11 @@ def build_model(site: Site, contract: Mapping[str, Any]) -> Record:
         ],
         "versions": dict(site.versions),
         "rollout": parse_rollout(contract["nouns"].get("rollout")),
+        "budget": _budget(site, contract["nouns"].get("budget"), groups),
+        "catalogue": catalogue.parse(contract["nouns"].get("catalogue")),
+        "aggregation": _aggregation(site, contract["nouns"].get("catalogue")),
+        "labels": catalogue.parse_labels(contract["nouns"].get("labels")),
+        "notify": notify.parse(contract["nouns"].get("notify")),
         "flows": [_flow(flow) for flow in site.flows],
         "sources": {"4": site.sources(4), "6": site.sources(6)},
     }
@@ -83,6 +89,18 @@ def _host(site: Site, host: Host) -> Record:
         "serves": _serves(site, host),
         "reaches": _reaches(site, host),
     }
+
+
+def _aggregation(site: Site, noun: Mapping[str, Any] | None) -> Record:
+    """What a region makes for every tier but the finest, which takes samples as they come."""
+    metrics = catalogue.parse(noun)["metrics"]
+    return {tier.name: catalogue.aggregation(metrics, tier.name) for tier in site.tiers[1:]}
+
+
+def _budget(site: Site, noun: Mapping[str, Any] | None, groups: Mapping[str, Iterable[str]]) -> Record:
+    parsed = budget.parse(noun)
+    nodes = [host.name for host in site.hosts.values() if "node" in host.words]
+    return {**parsed, "classes": budget.classes(parsed["nodes"], nodes, groups)}
 
 
 def _interface(site: Site, interface: Interface) -> Record:

@@ -16,6 +16,11 @@ def got(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def hidden(value: object) -> str:
+    """Of what may be a secret, an error says only how long it is."""
+    return f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+
+
 @dataclass(frozen=True)
 class Error:
     """One fault. `host` is `all` where the fault belongs to the site and not to one host."""

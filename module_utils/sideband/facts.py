@@ -6,7 +6,7 @@ not hide the rest and never makes a rule stumble."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from .errors import Error
@@ -26,12 +26,18 @@ class Facts:
     planes: Mapping[str, Plane]
     zones: tuple[Zone, ...]
     flows: tuple[Flow, ...]
+    # What the last complete run left (playbooks/record.yml), and what the person at the keyboard confirmed.
+    deployed: Mapping[str, Any] = field(default_factory=dict)
+    confirmed: str = ""
 
     def has(self, *nouns: str) -> bool:
         return all((SITE, noun) in self.right for noun in nouns)
 
     def noun(self, noun: str) -> Any:
         return self.inventory.nouns[noun]
+
+    def optional(self, noun: str, empty: Any) -> Any:
+        return self.inventory.nouns.get(noun, empty)
 
     def hosts(self, noun: str) -> Iterator[tuple[str, Any]]:
         """(host, value) of a host's noun, where its shape is right and it is given."""

@@ -1,6 +1,8 @@
-"""Print docs/reference/contract.md from the schemas: `python3 -m sideband.generate [--check]`.
+"""Print from the schemas what is printed from them: `python3 -m sideband.generate [--check]`.
 
-With --check nothing is written; the exit code is 1 and the stale file is named. Controller only (PyYAML)."""
+The contract's reference from schemas/, and for each role its defaults, argument specification, README table
+and reference from schemas/roles/. With --check nothing is written; the exit code is 1 and each stale file is
+named. Controller only (PyYAML)."""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from typing import Any
 
 import yaml
 
+from . import role_pages
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-SCHEMAS = ROOT / "schemas"
-REFERENCE = ROOT / "docs" / "reference" / "contract.md"
+# In schemas/, and no noun.
+OTHERS = ("removed",)
 HEAD = """# The contract
 
 Written from `schemas/` by `make generate`; edit there. A site's contract is one file per noun in
@@ -59,20 +63,57 @@ def section(schema: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def reference() -> str:
-    nouns = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(SCHEMAS.glob("*.yml"))]
-    return "\n".join([HEAD, *(section(noun) for noun in nouns)])
+def _load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def main(arguments: list[str]) -> int:
-    wanted = reference()
-    if "--check" not in arguments:
-        REFERENCE.write_text(wanted, encoding="utf-8")
-        return 0
-    if REFERENCE.is_file() and REFERENCE.read_text(encoding="utf-8") == wanted:
-        return 0
-    print(f"{REFERENCE.relative_to(ROOT)} is stale; run make generate")
-    return 1
+def nouns(root: Path = ROOT) -> dict[str, Any]:
+    """Variable -> schema of every noun of the contract."""
+    paths = sorted(path for path in (root / "schemas").glob("*.yml") if path.stem not in OTHERS)
+    return {f"sideband_{path.stem}": _load(path) for path in paths}
+
+
+def roles(root: Path = ROOT) -> dict[str, Any]:
+    """Word -> schema of every role that has variables."""
+    return {path.stem: _load(path) for path in sorted((root / "schemas" / "roles").glob("*.yml"))}
+
+
+def reference(listed: Mapping[str, Any]) -> str:
+    return "\n".join([HEAD, *(section(noun) for noun in listed.values())])
+
+
+def files(root: Path = ROOT) -> dict[Path, str]:
+    """Every printed file and what belongs into it."""
+    contract, words = nouns(root), roles(root)
+    pages = root / "docs" / "reference"
+    found = {
+        pages / "contract.md": reference(contract),
+        pages / "roles.md": role_pages.reference(words),
+        pages / "removed.md": role_pages.removed(_load(root / "schemas" / "removed.yml")),
+    }
+    optional = {name: noun for name, noun in contract.items() if "default" in noun}
+    for word, schema in words.items():
+        role = root / "roles" / word
+        before = (role / "README.md").read_text(encoding="utf-8")
+        found[role / "defaults" / "main.yml"] = role_pages.defaults(word, schema, optional)
+        found[role / "meta" / "argument_specs.yml"] = role_pages.argument_specs(word, schema)
+        found[role / "README.md"] = role_pages.readme(word, schema, before)
+    return found
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    stale = [
+        (path, text)
+        for path, text in files(root).items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    for path, text in stale:
+        if "--check" in arguments:
+            print(f"{path.relative_to(root)} is stale; run make generate")
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return 1 if stale and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

@@ -7,17 +7,25 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import rules_data, rules_hosts, rules_names, rules_planes
+from . import rules_budget, rules_catalogue, rules_data, rules_hosts, rules_names, rules_notify, rules_planes
 from .errors import Error, got
 from .facts import RULES, Facts, segments, with_rates
-from .load import SITE, Inventory
+from .load import HOST_NOUNS, SITE, SITE_NOUNS, Inventory
 from .model import Zone, parse_flows, parse_planes
 
 # The order of the errors: whose rules come first.
-MODULES = (rules_names, rules_planes, rules_hosts, rules_data)
+MODULES = (
+    rules_names, rules_planes, rules_hosts, rules_data, rules_catalogue, rules_notify, rules_budget,
+)  # fmt: skip
 
 
-def check_meaning(inventory: Inventory, right: set[tuple[str, str]], known: frozenset[str]) -> list[Error]:
+def check_meaning(
+    inventory: Inventory,
+    right: set[tuple[str, str]],
+    known: frozenset[str],
+    deployed: Mapping[str, Any] | None = None,
+    confirmed: str = "",
+) -> list[Error]:
     """Every fault in what the contract says; `known` are the variables that roles document."""
 
     def value(noun: str, empty: Any) -> Any:
@@ -34,13 +42,18 @@ def check_meaning(inventory: Inventory, right: set[tuple[str, str]], known: froz
         planes=planes,
         zones=tuple(Zone(z["group"], z["plane"], z["device"]) for z in value("zones", [])),
         flows=parse_flows(value("flows", [])),
+        deployed=deployed or {},
+        confirmed=confirmed,
     )
     errors = twice_a_family
     order = [module.__name__ for module in MODULES]
     for nouns, function in sorted(RULES, key=lambda entry: order.index(entry[1].__module__)):
         if facts.has(*nouns):
             errors += function(facts)
-    return errors
+    whole = facts.has(*SITE_NOUNS) and all(
+        (host, noun) in right for host in inventory.hosts for noun in HOST_NOUNS
+    )
+    return errors or (list(rules_budget.costs(facts)) if whole else [])
 
 
 def _families(spec: Mapping[str, Any]) -> Iterator[Error]:

@@ -20,7 +20,7 @@ STAND_IN = "sideband_stand_in"
 STEP = "{{ sideband_rollout_step | default('none') }}"
 TURN = f"sideband_turn_{STEP}"
 # What belongs to the whole site and was done before the first ring.
-ONCE = ("contract.yml", "preflight.yml")
+ONCE = ("contract.yml", "preflight.yml", "record.yml")
 HEAD = """---
 # Printed by tools/rings from site.yml; change that, then run tools/rings again.
 # One step of a rollout: enter, look, change, soak, judge, and take back what failed.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import yaml
 
 from .errors import Error, nearest
 from .facts import Facts, rule
@@ -11,9 +15,17 @@ from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS
 from .model import WORDS
 
 # Set by our own plays while they run: results, not settings.
-RESULTS = frozenset(PREFIX + name for name in ("model", "self", "identity", "policy_allowed_signers"))
-# Names that were, and what they are called now.
-RENAMED: Mapping[str, str] = {}
+RESULTS = frozenset(
+    PREFIX + name for name in ("model", "self", "deployed", "identity", "policy_allowed_signers")
+)
+REMOVED = Path(__file__).resolve().parent.parent.parent / "schemas" / "removed.yml"
+
+
+@functools.cache
+def removed(path: Path = REMOVED) -> Mapping[str, Mapping[str, str]]:
+    """Names that were: {old: {successor, since}}."""
+    table: Mapping[str, Mapping[str, str]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return table
 
 
 @rule()
@@ -35,8 +47,9 @@ def names(facts: Facts) -> Iterator[Error]:
 
 
 def _name_fault(name: str, known: list[str]) -> tuple[str, str]:
-    if name in RENAMED:
-        return "is not called so any more", f"it is {RENAMED[name]} now"
+    if name in removed():
+        was = removed()[name]
+        return f"is gone since {was['since']}", f"use {was['successor']}"
     bare = [word[len(PREFIX) :] for word in known]
     if name.startswith(PREFIX):
         return "unknown variable", _nearest_name(name[len(PREFIX) :], bare) or "no role reads it; remove it"

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import jsonschema
 import yaml
 
-from .errors import Error, got, nearest
+from .errors import Error, got, hidden, nearest
 from .load import HOST_NOUNS, OPTIONAL_NOUNS, PREFIX, SITE, SITE_NOUNS, Inventory, label
 from .model import CLIENTS, WORDS
 from .units import DSCP, duration_seconds, rate_bits, size_bytes
@@ -54,6 +54,16 @@ def _unicast(version: int) -> Callable[[str], object]:
         return address
 
     return _parses(parse)
+
+
+def _re2(text: str) -> object:
+    """What both RE2 and Python read: the stores know neither look-around nor back-references."""
+    if re.search(r"\(\?(?!:|i\)|P<)|\\[1-9]|\(\?P=", text):
+        raise ValueError(text)
+    try:
+        return re.compile(text)
+    except re.error as reason:
+        raise ValueError(text) from reason
 
 
 METRIC = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -118,6 +128,27 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "is no metric name",
         "a name, or its beginning and one * at the end",
     ),
+    "label": (
+        _matches(r"[a-zA-Z_][a-zA-Z0-9_]{0,62}"),
+        "is no label's name",
+        "letters, digits and underscores, beginning with a letter",
+    ),
+    "word": (lambda text: text in WORDS, "is no role of the house", f"roles: {', '.join(WORDS)}"),
+    "path": (
+        _matches(r"/[^\s{}]*[^\s{}/]"),
+        "must be the absolute path of a file",
+        "the name of the file that holds the secret, never the secret itself",
+    ),
+    "variable": (
+        _matches(r"[a-z_][a-z0-9_]{0,62}"),
+        "must be the name of a variable",
+        "the vaulted variable's name, for example vault_chat_url, never the secret itself",
+    ),
+    "regex": (
+        _parses(_re2),
+        "is no RE2 expression",
+        "no look-around, no back-references, balanced brackets, for example [a-z0-9]{1,32}",
+    ),
     "metric_name": (_matches(METRIC), "is no metric name", "a whole name, without *"),
 }
 TYPES = {
@@ -173,6 +204,7 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     kind: Any = fault.validator
     want: Any = fault.validator_value
     value: Any = fault.instance
+    shown = hidden if where.get("x-secret") else got
     problem, hint = where.get("x-problem", ""), where.get("x-hint", "")
     if where.get("format") in FORMATS:
         _, problem, hint = FORMATS[where["format"]]
@@ -181,7 +213,7 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     if kind == "additionalProperties":
         known = list(where.get("properties", {}))
         for key in sorted(set(value) - set(known)):
-            yield f"{path}.{key}", "unknown key", got(value[key]), nearest(key, known, "known: ")
+            yield f"{path}.{key}", "unknown key", shown(value[key]), nearest(key, known, "known: ")
     elif kind == "required":
         missing = next(name for name in want if name not in value and repr(name) in fault.message)
         part = where.get("properties", {}).get(missing, {})
@@ -194,7 +226,7 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     elif kind == "type":
         if want in ("object", "array") or not problem:
             problem = f"must be {TYPES.get(str(want), str(want))}"
-        yield path, problem, got(value), hint
+        yield path, problem, shown(value), hint or _keys(where)
     elif kind == "enum":
         yield (
             path,
@@ -218,12 +250,18 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
         yield path, "names one thing twice", got(twice), "once is enough"
     elif kind == "format":
         suggestion = nearest(value, GROUPS, "") if str(want).startswith("group") else ""
-        yield path, problem, got(value), suggestion or hint
+        yield path, problem, shown(value), suggestion or hint
     elif kind == "oneOf":
         if isinstance(value, Mapping):
             yield path, problem, ", ".join(sorted(value)), hint
     else:
         yield path, problem or fault.message, got(value), hint
+
+
+def _keys(schema: Mapping[str, Any]) -> str:
+    """What stands there, for a value of another type."""
+    known = ", ".join(schema.get("properties", {}))
+    return f"keys: {known}" if known else _first_sentence(str(schema.get("description", "")))
 
 
 def _first_sentence(text: str) -> str:

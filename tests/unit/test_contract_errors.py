@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 from contract_kit import InventoryLoader, change, lab, spelling
+from sideband import rules_names
 from sideband.check import check_site
+from sideband.load import OPTIONAL_NOUNS
 
 GOLDENS = Path(__file__).with_name("goldens_errors.yml")
 CASES: list[dict[str, Any]] = yaml.load(GOLDENS.read_text(encoding="utf-8"), InventoryLoader)
@@ -17,7 +19,8 @@ KNOWN = ("sideband_mirror_url",)
 
 def errors_of(case: dict[str, Any]) -> list[str]:
     hostvars, groups = change(*lab(), case)
-    return [str(error) for error in check_site(hostvars, groups, KNOWN, spelling)]
+    deployed, confirmed = case.get("deployed"), case.get("confirmed", "")
+    return [str(error) for error in check_site(hostvars, groups, KNOWN, spelling, deployed, confirmed)]
 
 
 def test_the_lab_contract_holds() -> None:
@@ -30,7 +33,7 @@ def test_error(case: dict[str, Any]) -> None:
 
 
 def test_every_golden_says_something() -> None:
-    assert len(CASES) >= 40
+    assert len(CASES) >= 150
     assert all(case["errors"] for case in CASES)
     assert len({case["name"] for case in CASES}) == len(CASES)
 
@@ -42,3 +45,39 @@ def test_errors_are_short_and_say_what_next(case: dict[str, Any]) -> None:
         assert all((host, path)), line
         assert "; " in rest, line
         assert len(line) <= 240, line
+
+
+def test_a_confirmed_shrink_passes() -> None:
+    """Case 59: the same contract, with the variable that the error names."""
+    shrinks = [case for case in CASES if "deployed" in case and "shrink" in case["errors"][0]]
+    assert len(shrinks) >= 4
+    for case in shrinks:
+        assert errors_of({**case, "confirmed": "shrink"}) == [], case["name"]
+
+
+def test_a_site_of_the_spine_needs_none_of_the_optional_nouns() -> None:
+    hostvars, groups = lab()
+    for variables in hostvars.values():
+        for noun in OPTIONAL_NOUNS:
+            variables.pop(f"sideband_{noun}", None)
+    assert check_site(hostvars, groups, KNOWN, spelling) == []
+
+
+def test_no_error_shows_a_secret() -> None:
+    """Case 10: what may be one is told by its length."""
+    said = [line for case in CASES for line in case["errors"] if "s3cr3t" in line]
+    assert said == []
+    assert sum("s3cr3t" in str(case.get("add", case.get("set"))) for case in CASES) >= 6
+
+
+def test_a_removed_name_points_at_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"sideband_nodes": {"successor": "sideband_node_engine", "since": "0.2"}}
+    monkeypatch.setattr(rules_names, "removed", lambda: table)
+    case = {"set": {"node1.sideband_nodes": 1}}
+    assert errors_of(case) == ["node1: sideband_nodes: is gone since 0.2; use sideband_node_engine"]
+
+
+def test_the_table_of_removed_names_is_well_formed() -> None:
+    for old, entry in rules_names.removed().items():
+        assert old.startswith("sideband_"), old
+        assert set(entry) == {"successor", "since"}, old

@@ -1,0 +1,45 @@
+"""What is in force: the record that the last complete run left, and what a new contract would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .capacity import plan, size
+from .errors import Error
+from .load import SITE
+
+CONFIRM = "confirm_retention=shrink"
+CONFIRMED = "shrink"
+
+
+def record(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What playbooks/record.yml writes down."""
+    return {
+        "site": model["site"],
+        "digest": model["digest"],
+        "tiers": {
+            name: {key: tier[key] for key in ("engine", "retention", "retention_seconds", "cap_bytes")}
+            for name, tier in model["tiers"].items()
+        },
+        "plan": plan(model),
+    }
+
+
+def shrinking(deployed: Mapping[str, Any], tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Error]:
+    """What would delete stored data: a shorter retention, a lower cap that evicts, a tier that is gone."""
+    hint = f"older data would be deleted; if that is meant, run again with -e {CONFIRM}"
+    for name, was in deployed.get("tiers", {}).items():
+        path = f"sideband_tiers[{name}]"
+        now = tiers.get(name)
+        if now is None:
+            yield Error(SITE, path, f"is gone, and is deployed with {was['retention']}", hint=hint)
+        elif now["engine"] != was["engine"]:
+            problem = f"is another engine than the deployed {was['engine']}, which keeps its data to itself"
+            yield Error(SITE, f"{path}.engine", problem, now["engine"], hint)
+        elif now["retention_seconds"] < was["retention_seconds"]:
+            problem = f"is shorter than the deployed {was['retention']}"
+            yield Error(SITE, f"{path}.retention", problem, now["retention"], hint)
+        elif now["engine"] == "prometheus" and now["cap_bytes"] < was["cap_bytes"]:
+            problem = f"is lower than the deployed {size(was['cap_bytes'])}"
+            yield Error(SITE, f"{path}.cap", problem, size(now["cap_bytes"]), hint)
