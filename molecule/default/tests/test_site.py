@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
-import testinfra
+from login import login
 from testinfra.host import Host
-
-ROOT = Path(os.environ.get("MOLECULE_PROJECT_DIRECTORY", Path(__file__).parents[3]))
-INVENTORY = ROOT / "inventories" / "lab"
 
 NODES = ["node1", "node2", "node3"]
 RACKS = ["rack1", "rack2"]
@@ -23,10 +17,6 @@ VENDOR = {
     "gateway1": ["haproxy.service"],
     "mgmt1": ["nginx.service"],
 }
-
-
-def login(name: str) -> Host:
-    return testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}")
 
 
 def ours(host: Host) -> list[str]:

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import testinfra
-from testinfra.host import Host
+from login import login
 
 ROOT = Path(os.environ.get("MOLECULE_PROJECT_DIRECTORY", Path(__file__).parents[3]))
 EVIDENCE = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]) / "evidence"
-INVENTORY = ROOT / "inventories" / "lab"
 NODES = {"node1": "rack1", "node2": "rack1", "node3": "rack2"}
-
-
-def login(name: str) -> Host:
-    return testinfra.get_host(f"ansible://{name}?ansible_inventory={INVENTORY}")
 
 
 def read(path: Path) -> Any:
