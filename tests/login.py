@@ -1,5 +1,5 @@
-"""A login on a host of the lab, for testinfra. Its ansible:// backend does not template the inventory's connection
-variables, so the SSH arguments are spelt out here."""
+"""A login on a host of the lab, for testinfra: its ansible:// backend does not template the inventory's
+connection variables, so the SSH arguments are spelt out here."""
 
 from __future__ import annotations
 
