@@ -1,7 +1,7 @@
 """Case 8: facts are never injected as top-level variables, so nothing may read them there.
 
-The site itself runs with injection off (ansible.cfg); here every `ansible_*` name that the bundle reads is held
-against the names that are no facts: connection variables and Ansible's own magic ones."""
+The site itself runs with injection off (ansible.cfg); here every `ansible_*` name that the bundle reads is
+held against the names that are no facts: connection variables and Ansible's own magic ones."""
 
 from __future__ import annotations
 
