@@ -27,7 +27,7 @@ NAMES = 'count by (node, __name__) ({job="node"})'
 def request_errors(request: Mapping[str, Any], needed: Sequence[str], limit: str = "") -> list[str]:
     """What is wrong with a verb's extra variables by themselves, each with a hint.
 
-    A --limit would leave out the signer or the witness, and the command would do nothing and say that it did."""
+    A --limit would leave out the signer or the witness, and a command that did nothing would end well."""
     errors = []
     if limit:
         errors.append(

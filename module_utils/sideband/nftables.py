@@ -169,8 +169,8 @@ class _Guarded:
 
 class _Management:
     """The chain of a management interface: the site's own traffic passes; another plane's address does not
-    answer here, and a training node takes nothing from a source but replies. A link-local sender may be a source,
-    so it opens no connection to a training node either."""
+    answer here, and a training node takes nothing from a source but replies. A link-local sender may be a
+    source, so it opens no connection to a training node either."""
 
     def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
         self.site, self.host, self.interface, self.label = site, host, interface, label

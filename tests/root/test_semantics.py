@@ -85,7 +85,9 @@ def lab_packets(site: Site, host: Host) -> list[tuple[str, Packet]]:
         others = [i.address(family) for o in site.hosts.values() for i in o.interfaces.values()]
         # Every interface answers by an address that no contract lists.
         local = ["fe80::21"] if family == 6 else []
-        for saddr, daddr in itertools.product([*others, desk, *local], [*own, *(["fe80::11"] if local else [])]):
+        for saddr, daddr in itertools.product(
+            [*others, desk, *local], [*own, *(["fe80::11"] if local else [])]
+        ):
             for port in ports:
                 sent += [
                     (interface.device, Packet(family, saddr, daddr, "tcp", 40000, port, syn=True)),

@@ -98,7 +98,7 @@ def test_validate_of_a_host_that_is_not_there_fails() -> None:
     ],
 )
 def test_a_verb_does_not_end_well_where_a_limit_leaves_nothing_to_do(words: list[str], said: str) -> None:
-    """Without signer and witness, or without the controller, every play would be skipped: rc 0, nothing done."""
+    """Without signer and witness, or without the controller, every play would be skipped, with rc 0."""
     done = play(f"playbooks/{words[0]}", *words[1:], "--limit", "rack1")
     assert done.returncode != 0
     assert said in " ".join(done.stdout.split())
