@@ -147,11 +147,11 @@ def authorized_key(public: str, command: str) -> str:
     )
 
 
-def request_errors(request: Mapping[str, Any], needed: list[str]) -> list[str]:
+def request_errors(request: Mapping[str, Any], needed: list[str], limit: str = "") -> list[str]:
     """What is wrong with the extra variables of a verb, before anything else is looked at."""
     from sideband import fleet
 
-    return fleet.request_errors(request, needed)
+    return fleet.request_errors(request, needed, str(limit))
 
 
 def request(model: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

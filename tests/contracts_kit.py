@@ -208,7 +208,8 @@ def _packet(chance: random.Random, site: Site, host: Host) -> tuple[str, Packet]
         *([133, 134, 135, 136, 130, 143] if family == 6 else [5, 13]),
     ]
     ports = [*sorted({flow.port for flow in site.flows if flow.plane == interface.plane}) * 3, *PORTS]
-    senders = [here, here, [address for _, address in everyone], clients, [stranger]]
+    strangers = [stranger] if family == 4 else [stranger, "fe80::9"]
+    senders = [here, here, [address for _, address in everyone], clients, strangers]
     receivers = [mine, mine, mine, mine, own, [stranger], [address for _, address in everyone]]
     return interface.device, Packet(
         family=family,

@@ -24,9 +24,15 @@ NAMES = 'count by (node, __name__) ({job="node"})'
 # -- the request ------------------------------------------------------------------------------------------
 
 
-def request_errors(request: Mapping[str, Any], needed: Sequence[str]) -> list[str]:
-    """What is wrong with a verb's extra variables by themselves, each with a hint."""
+def request_errors(request: Mapping[str, Any], needed: Sequence[str], limit: str = "") -> list[str]:
+    """What is wrong with a verb's extra variables by themselves, each with a hint.
+
+    A --limit would leave out the signer or the witness, and a command that did nothing would end well."""
     errors = []
+    if limit:
+        errors.append(
+            f"--limit: names no scope here (got {limit!r}); hint: -e scope=rack:NAME or -e scope=node:NAME"
+        )
     for key in needed:
         if request.get(key) in (None, ""):
             errors.append(f"{key}: missing; hint: -e {key}=…")

@@ -34,6 +34,9 @@ ICMP_ERRORS = (
     "icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } accept",
 )
 NOT_BARE_SYN = "tcp flags & (syn | ack) != syn"
+BARE_SYN = "tcp flags & (syn | ack) == syn"
+# Every interface has such an address by itself, and it does not say whose it is.
+LINK_LOCAL = "fe80::/10"
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ class _Guarded:
 
 class _Management:
     """The chain of a management interface: the site's own traffic passes; another plane's address does not
-    answer here, and a training node takes nothing from a source but replies."""
+    answer here, and a training node takes nothing from a source but replies. A link-local sender may be a
+    source, so it opens no connection to a training node either."""
 
     def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
         self.site, self.host, self.interface, self.label = site, host, interface, label
@@ -202,6 +206,8 @@ class _Management:
             if sources:
                 lines.append(f"{word} saddr {_set(sources)} {NOT_BARE_SYN} accept")
                 lines.append(f"{word} saddr {_set(sources)} {self._refuse('source')}")
+        if self.site.sources(4) + self.site.sources(6):
+            lines.append(f"ip6 saddr {LINK_LOCAL} {BARE_SYN} {self._refuse('source')}")
         return lines
 
     def egress(self) -> list[str]:

@@ -93,6 +93,10 @@ def _management(site: Site, host: Host, here: Interface, packet: Packet) -> str:
     if sender and set(sender[0].words) & set(SOURCE_WORDS):
         reply = packet.proto == "tcp" and not _opens(packet)
         return "" if reply else "source"
+    # Whose a link-local address is cannot be told: it may be a source's.
+    nameless = packet.family == 6 and ipaddress.ip_address(packet.saddr).is_link_local
+    if nameless and packet.proto == "tcp" and _opens(packet) and any(map(site.sources, (4, 6))):
+        return "source"
     return ""
 
 

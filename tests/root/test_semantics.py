@@ -83,7 +83,11 @@ def lab_packets(site: Site, host: Host) -> list[tuple[str, Packet]]:
         own = [i.address(family) for i in host.interfaces.values()]
         desk = "10.40.0.71" if family == 4 else "fd00:5b:40::71"
         others = [i.address(family) for o in site.hosts.values() for i in o.interfaces.values()]
-        for saddr, daddr in itertools.product([*others, desk], own):
+        # Every interface answers by an address that no contract lists.
+        local = ["fe80::21"] if family == 6 else []
+        for saddr, daddr in itertools.product(
+            [*others, desk, *local], [*own, *(["fe80::11"] if local else [])]
+        ):
             for port in ports:
                 sent += [
                     (interface.device, Packet(family, saddr, daddr, "tcp", 40000, port, syn=True)),
@@ -110,6 +114,7 @@ BREAKS: dict[str, tuple[str, Any]] = {
     "the other rack's peer": (r"10\.21\.0\.21 \} tcp", "10.21.0.22 } tcp"),
     "a wrong port": (r"sport 8427", "sport 8428"),
     "a source let in on management": (r"\n    ip saddr [^\n]*mgmt0_source drop", ""),
+    "a source let in by its link-local address": (r"\n    ip6 saddr fe80::/10 [^\n]*mgmt0_source drop", ""),
 }
 
 

@@ -88,6 +88,23 @@ def test_validate_of_a_host_that_is_not_there_fails() -> None:
     assert play("playbooks/validate.yml", "--limit", "node9").returncode != 0
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rollback.yml", "-e", "level=core"], "hint: -e scope=rack:NAME"),
+        (["restore.yml"], "hint: -e scope=rack:NAME"),
+        (["rollout.yml"], "--limit is not for rollouts (got rack1)"),
+        (["canary.yml"], "--limit is not for rollouts (got rack1)"),
+    ],
+)
+def test_a_verb_does_not_end_well_where_a_limit_leaves_nothing_to_do(words: list[str], said: str) -> None:
+    """Without signer and witness, or without the controller, every play would be skipped, with rc 0."""
+    done = play(f"playbooks/{words[0]}", *words[1:], "--limit", "rack1")
+    assert done.returncode != 0
+    assert said in " ".join(done.stdout.split())
+    assert "Compile the contract" not in done.stdout
+
+
 def test_validate_says_every_fault_on_a_line_of_its_own(inventory: Path) -> None:
     """All rings at once, a value that YAML changed on the way in among them; no fault hides another."""
     edit(inventory / "group_vars/all/planes.yml", "vlan: 40", "vlan: 050")

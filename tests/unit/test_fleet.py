@@ -156,6 +156,12 @@ def test_a_sound_request_passes() -> None:
     assert fleet.request_errors({"until": "2031-01-01T00:00:00Z", "scope": None}, []) == []
 
 
+def test_a_limit_is_no_scope() -> None:
+    (said,) = fleet.request_errors({"level": "core"}, ["level"], "rack1")
+    assert said.startswith("--limit: names no scope here (got 'rack1')")
+    assert "-e scope=rack:NAME" in said
+
+
 def test_a_request_is_checked_against_the_contract() -> None:
     assert fleet.contract_errors(MODEL, {"level": "core", "scope": "rack:rack1"}) == []
     errors = fleet.contract_errors(MODEL, {"level": "kore", "scope": "node:node1,node9"})

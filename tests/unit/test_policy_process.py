@@ -608,7 +608,7 @@ def test_sigterm_ends_it_cleanly_even_while_a_rack_is_silent(node: Node, program
         _, said = process.communicate(timeout=10)
         assert process.returncode == 0
         assert "Traceback" not in said
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 4  # the rack's patience is 5 s
 
 
 def test_process_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
