@@ -59,6 +59,10 @@ check: lint types stale unit ## the fast part, without root, under two minutes
 test: setup ## everything, on the lab (root)
 	@tests/run
 
+.PHONY: drills
+drills: setup ## the long drills on the running lab: canary releases, removal (root)
+	@pytest tests/lab -m 'lab and drill'
+
 .PHONY: bench
 bench: setup ## the figures: one script each, writing reports/bench-*.json and the others
 	@bench/all
