@@ -36,7 +36,7 @@ REASONS = ("malformed", "oversize", "signature", "site", "scope", "level", "old"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 _ACTION = re.compile(r"[a-z][a-z0-9_=.-]{0,63}\Z")
-_GENERATION_MAX = 2**53  # a sample's value is a float: beyond this it would be reported rounded
+GENERATION_MAX = 2**53  # a sample's value is a float: beyond this it would be reported rounded
 
 
 class Refused(Exception):  # noqa: N818
@@ -211,7 +211,7 @@ def parse_document(text: str) -> Document:
         if not isinstance(value[key], str) or not _NAME.match(value[key]):
             raise Refused("malformed", f"{key} is no name")
     generation = value["generation"]
-    if type(generation) is not int or not 0 < generation <= _GENERATION_MAX:
+    if type(generation) is not int or not 0 < generation <= GENERATION_MAX:
         raise Refused("malformed", "generation is no positive whole number")
     actions = value["actions"]
     if not isinstance(actions, list) or not all(isinstance(a, str) and _ACTION.match(a) for a in actions):
@@ -284,6 +284,9 @@ class Verifier:
 def examine(text: str, signature: str, site: str, verifier: Verifier) -> Signed:
     """A document that is well formed, truly signed and of this site; otherwise Refused."""
     document = parse_document(text)
+    if not signature.isascii():
+        # JSON can carry half of a surrogate pair, which no file and no hash takes.
+        raise Refused("malformed", "a signature is ASCII")
     if len(signature) > SIGNATURE_BYTES:
         raise Refused("oversize", f"a signature of {len(signature)} bytes")
     if not verifier.holds(text, signature):

@@ -99,7 +99,7 @@ def load(path: str) -> Config:
             return parse(json.load(file))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: no JSON ({error})") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None

@@ -81,7 +81,8 @@ class State:
                 self._say(f"state: {self._floor_path} cannot be read")
             return 0
         text = raw.decode("ascii", "replace").strip()
-        if not text.isdigit():
+        if not text.isdigit() or int(text) > documents.GENERATION_MAX:
+            # A floor that no document can reach would keep the node at its level for good.
             self._say(f"state: {self._floor_path} is damaged")
             return 0
         return int(text)

@@ -154,6 +154,7 @@ BAD = {
     "namespace": "signature",
     "truncated": "malformed",
     "twice": "malformed",
+    "half a character": "malformed",
     "site": "site",
     "scope": "scope",
     "old": "old",
@@ -193,6 +194,7 @@ def bad_answer(node: Node, kind: str, directory: Path) -> bytes:
         "forged": lambda: bundle((text.replace('"heartbeat"', '"reduced"'), good.signature)),
         "truncated": lambda: bundle((text[:-9], good.signature)),
         "twice": lambda: bundle((text.replace("{", '{"level":"full",', 1), good.signature)),
+        "half a character": lambda: bundle((text, "\ud800")),
         "site": lambda: bundle_of(node.signer.document("heartbeat", 100, site="elsewhere")),
         "scope": lambda: bundle_of(node.signer.document("heartbeat", 100, scope=Scope("racks", ("rack2",)))),
         "old": lambda: bundle_of(node.signer.document("heartbeat", 6)),
@@ -304,7 +306,12 @@ def test_a_restart_neither_raises_nor_forgets(node: Node) -> None:
     assert process.refused == {"old": 1}
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 50_000, b'{"document":"{}","signature":""}', b"[1]"])
+HALF = b'{"document":"{}","signature":"\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"\xff" * 50_000, b'{"document":"{}","signature":""}', b"[1]", HALF]
+)
 def test_damaged_state_falls_back_to_the_one_before_and_says_so(
     node: Node, damage: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -318,6 +325,14 @@ def test_damaged_state_falls_back_to_the_one_before_and_says_so(
     process.fetch()
     assert process.state.level == "core"
     assert not process.refused
+
+
+def test_a_floor_that_no_document_can_reach_is_damage(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+    obey(node, "reduced", "core")
+    node.state("generation").write_bytes(b"9" * 40)
+    process = node.policy()
+    assert process.state.floor == 8
+    assert "generation is damaged" in capsys.readouterr().err
 
 
 def test_damage_to_everything_keeps_the_level_that_the_sampler_runs_at(
@@ -588,6 +603,10 @@ def test_a_bad_configuration_names_every_problem(node: Node, program: Path) -> N
     assert "levels.none" in done.stderr
     assert "racks_url" in done.stderr
     assert run(program, "--config", "/nonexistent.json").returncode == 2
+    node.config_path.write_text("[" * 200_000)
+    done = run(program, "--check", str(node.config_path))
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
 
 
 def test_a_good_configuration_passes_its_check(node: Node, program: Path) -> None:
