@@ -57,6 +57,8 @@ def load(path: str) -> Config:
             value = json.load(file)
         if not isinstance(value["levels"], dict) or not value["order"]:
             raise ValueError("levels and order are needed")
+        if not isinstance(value["nodes"], list) or not isinstance(value["order"], list):
+            raise ValueError("nodes and order are lists")
         return Config(
             nodes=tuple(map(str, value["nodes"])),
             order=tuple(map(str, value["order"])),
@@ -67,7 +69,7 @@ def load(path: str) -> Config:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except KeyError as error:
         raise ConfigError(f"{path}: {error} is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
@@ -256,6 +258,9 @@ def main(arguments: Sequence[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         return 0
+    if sys.stdin is None:
+        print(json.dumps(_nothing("the standard input is closed"), sort_keys=True), flush=True)
+        return 2
     try:
         code, answer = run(arguments[0] if arguments else _CONFIG, sys.stdin.buffer)
     except Exception as error:  # the peer gets an answer, whatever it sent

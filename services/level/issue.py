@@ -28,7 +28,7 @@ from services.level.send import Outcome, Target
 
 _CONFIG = "/etc/sideband/policy/level.json"
 FOCUS_SECONDS = 30 * 60
-_SPAN = re.compile(r"(\d+)(s|m|h|d)\Z")
+_SPAN = re.compile(r"([0-9]+)(s|m|h|d)\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -66,7 +66,10 @@ def load(path: str) -> Config:
             )
             for one in value["racks"]
         )
-        if not value["order"]:
+        lists = [value["order"], *(one["nodes"] for one in value["racks"])]
+        if not all(isinstance(one, list) for one in lists):
+            raise ValueError("order and nodes are lists")
+        if not set(value["order"]) - {documents.FOCUS}:
             raise ValueError("order is empty")
         texts = ("site", "signing_key", "rack_key", "known_hosts", "user", "state_directory")
         order = tuple(map(str, value["order"]))
@@ -75,7 +78,7 @@ def load(path: str) -> Config:
         raise UsageError(f"{path}: {error.strerror}") from None
     except KeyError as error:
         raise UsageError(f"{path}: {error} is missing") from None
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from None
 
 
@@ -87,12 +90,13 @@ def until_from_text(text: str, now: float) -> str:
     span = _SPAN.match(text)
     try:
         end = now + int(span.group(1)) * _UNITS[span.group(2)] if span else documents.seconds_of(text)
-    except ValueError:
+        until = documents.timestamp(end)
+    except (ValueError, OverflowError, OSError):  # no time, or one that no calendar has
         form = f"a span such as 30m or a time such as {documents.timestamp(now)}"
         raise UsageError(f"until: {form} (got {text!r})") from None
     if end <= now:
         raise UsageError(f"until: lies in the past (got {text!r})")
-    return documents.timestamp(end)
+    return until
 
 
 def check(
@@ -260,7 +264,7 @@ def run(options: argparse.Namespace, now: float) -> int:
                 scope = documents.scope_from_text(options.scope)
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            until = until_from_text(options.until, now) if options.until else None
+            until = until_from_text(options.until, now) if options.until is not None else None
             check(config, options.level, scope, until, issued, now)
             signed = issue(config, options.level, scope, until, issued, now)
             issued = [*issued, signed]

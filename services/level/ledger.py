@@ -39,8 +39,8 @@ class Ledger:
                 continue
             try:
                 value = json.loads(line)
-                found.append(Signed(parse_document(value["document"]), str(value["signature"])))
-            except (Refused, ValueError, KeyError, TypeError):
+                found.append(Signed(parse_document(str(value["document"])), str(value["signature"])))
+            except (Refused, ValueError, KeyError, TypeError, RecursionError):
                 self.damaged += 1
         return found
 

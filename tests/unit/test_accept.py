@@ -117,6 +117,7 @@ def test_forged_truncated_old_and_misplaced_documents_are_refused_and_counted(
         bundle((strange.text(), sign(strange.text(), str(tmp_path / "stranger")))),
         bundle((text[:-20], good.signature)),
         bundle((text.replace('"core"', '"core","level":"full"'), good.signature)),
+        bundle((text, "\ud800")),
         bundle_of(good)[:-30],
         b"A" * 30_000,
         bundle_of(rack.signer.document("full", 200, site="other")),
@@ -129,7 +130,7 @@ def test_forged_truncated_old_and_misplaced_documents_are_refused_and_counted(
         assert (code, answer["accepted"], answer["applied"]) == (1, [], False), raw
     assert rack.refused == {
         "signature": 2,
-        "malformed": 3,
+        "malformed": 4,
         "oversize": 1,
         "site": 1,
         "scope": 2,
@@ -257,6 +258,25 @@ def test_the_program_answers_rubbish_with_a_reason_and_no_traceback(rack: Rack, 
     assert done.returncode == 2
     assert "missing" in json.loads(done.stdout)["problem"]
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    "change", [{"levels": {"full": float("inf")}}, {"nodes": "node1"}, {"order": "full"}, {"levels": []}]
+)
+def test_a_strange_configuration_is_said(
+    rack: Rack, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rack.config.write_text(json.dumps({**json.loads(rack.config.read_text()), **change}))
+    assert accept.main(["--check", str(rack.config)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {rack.config}: ")
+
+
+def test_a_closed_standard_input_is_said(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert accept.main([str(rack.config)]) == 2
+    assert json.loads(capsys.readouterr().out)["problem"] == "the standard input is closed"
 
 
 def test_a_peer_that_holds_the_line_open_is_given_up(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:

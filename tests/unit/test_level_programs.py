@@ -121,6 +121,10 @@ def test_generations_rise_though_the_clock_falls(
         (["core", "--until", "soon"], "a span such as 30m"),
         (["core", "--until", "2001-01-01T00:00:00Z"], "past"),
         (["core", "--until", "0m"], "past"),
+        (["core", "--until", ""], "a span such as 30m"),
+        (["core", "--until", "\u0663m"], "a span such as 30m"),
+        (["core", "--until", "9999999d"], "a span such as 30m"),
+        (["core", "--until", "99999999999999999999d"], "a span such as 30m"),
         ([], "one of LEVEL"),
         (["core", "--resend"], "one of LEVEL"),
     ],
@@ -182,6 +186,28 @@ def test_a_cut_ledger_line_loses_that_line_only(config: Path, racks: Racks) -> N
     assert [one.document.level for one in ledger.issued()] == ["reduced", "full"]
     assert ledger.damaged == 1
     assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("line", ['{"document": 5, "signature": "x"}', "[" * 200_000, "null", "\ud800"])
+def test_a_strange_ledger_line_loses_that_line_only(config: Path, racks: Racks, line: str) -> None:
+    path = config.parent / "ledger.jsonl"
+    path.write_bytes(line.encode("utf-8", "surrogatepass") + b"\n")
+    assert run(config, "core") == 0
+    ledger = Ledger(str(config.parent))
+    assert [one.document.level for one in ledger.issued()] == ["core"]
+    assert ledger.damaged == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "null", "[" * 200_000, '{"order": "full", "racks": []}', '{"order": ["focus"], "racks": []}',
+     '{"order": ["full"], "racks": [{"name": "a", "rack": "a", "address": "a", "port": 1e999, "nodes": []}]}',
+     '{"order": ["full"], "racks": [{"name": "a", "rack": "a", "address": "a", "port": 1, "nodes": "abc"}]}'],
+)  # fmt: skip
+def test_a_strange_configuration_is_said(config: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(text)
+    assert issue.main(["--check", str(config)]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {config}: ")
 
 
 def test_a_missing_key_and_a_bad_configuration_are_said(
