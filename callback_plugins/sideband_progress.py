@@ -13,10 +13,15 @@ requirements:
   - enabled by C(callbacks_enabled) in ansible.cfg
 """
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
 
 NEXT = {
     "unreachable": "see that it runs and that ssh reaches it over the management plane",
@@ -50,9 +55,17 @@ class CallbackModule(CallbackBase):
         super().__init__()
         self._clock = clock
         self._start = clock()
+        self._first = True
         self._play = ""
         self._play_start = self._start
         self._bad: dict[str, tuple[str, str, str]] = {}
+
+    def _say_unreadable(self) -> None:
+        """Ansible stops at an inventory's file that is no YAML, and says what but not where."""
+        from sideband.sources import unreadable
+
+        for error in unreadable(context.CLIARGS.get("inventory") or ()):
+            self._display.display(str(error), color="red")
 
     def _finish_play(self) -> None:
         if self._play:
@@ -66,6 +79,9 @@ class CallbackModule(CallbackBase):
         self._bad[result.host.get_name()] = (kind, result.task.get_name().strip(), reason(result.result))
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
+        if self._first:
+            self._first = False
+            self._say_unreadable()
         self._finish_play()
         self._play, self._play_start = play.get_name().strip(), self._clock()
 

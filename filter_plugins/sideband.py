@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 import sys
 from pathlib import Path
@@ -48,13 +47,21 @@ def _spelling(value: Any) -> str:
 def sideband_deployed(hostvars: Any, records: str) -> dict[str, Any]:
     """What the last complete run recorded: `hostvars | sideband_deployed(directory of records)`; empty where
     nothing is. The site's name is read here because a contract that does not hold may have none."""
-    sites = (str(hostvars[host].get("sideband_site", "")) for host in hostvars)
-    site = next(filter(None, sites), "")
+    site = next(filter(None, (_text(hostvars[host], "sideband_site") for host in hostvars)), "")
     path = Path(records, site, "deployed.json")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", site) or not path.is_file():
         return {}
-    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return loaded
+    from sideband.deployed import read
+
+    return read(path)
+
+
+def _text(variables: Any, name: str) -> str:
+    """A variable as text; '' where its template cannot be resolved, which the checks say in their words."""
+    try:
+        return str(variables.get(name, ""))
+    except Exception:
+        return ""
 
 
 def sideband_record(model: Any) -> dict[str, Any]:
@@ -67,9 +74,11 @@ def sideband_record(model: Any) -> dict[str, Any]:
 def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None, confirmed: str = "") -> list[str]:
     """Every fault of the contract, a line each: `hostvars | sideband_errors(groups, deployed, confirmed)`."""
     from sideband.check import check_site
+    from sideband.sources import twice
 
     known = _read_by_roles()
-    return [str(e) for e in check_site(hostvars, groups, known, _spelling, deployed, str(confirmed))]
+    found = twice({_text(hostvars[host], "inventory_dir") for host in hostvars} - {"", "None"})
+    return [str(e) for e in found + check_site(hostvars, groups, known, _spelling, deployed, str(confirmed))]
 
 
 def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from .capacity import plan, size
@@ -26,8 +28,26 @@ def record(model: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The record, or `damaged` with its path: what is deployed is unknown then, not nothing."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+        for tier in loaded["tiers"].values():
+            if not {"engine", "retention", "retention_seconds", "cap_bytes"} <= set(tier):
+                raise ValueError("a tier of it is incomplete")
+        loaded["plan"]["tiers"]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {"damaged": str(path)}
+    return dict(loaded)
+
+
 def shrinking(deployed: Mapping[str, Any], tiers: Mapping[str, Mapping[str, Any]]) -> Iterator[Error]:
     """What would delete stored data: a shorter retention, a lower cap that evicts, a tier that is gone."""
+    if "damaged" in deployed:
+        problem = "is damaged, so that nobody knows what is deployed"
+        mend = "bring it back from a backup, or remove it once no tier keeps less than it did"
+        yield Error(SITE, deployed["damaged"], problem, hint=mend)
+        return
     hint = f"older data would be deleted; if that is meant, run again with -e {CONFIRM}"
     for name, was in deployed.get("tiers", {}).items():
         path = f"sideband_tiers[{name}]"

@@ -6,8 +6,8 @@ int, a structure that contains itself. Here it becomes builtins once, and what c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
 from .errors import Error, got
@@ -44,6 +44,8 @@ VAULTED = ("is a vaulted value", "the contract holds no secrets; keep them out o
 VAULTED_ELSEWHERE = {
     "sideband_notify": "put it into a variable of its own and name that in secret_variable",
 }
+# What Ansible puts before the reason of a template that failed somewhere inside.
+MARKER = "A captured exception marker was tripped: "
 ALIAS_HINT = "remove the alias (*name) that points at what surrounds it"
 
 
@@ -59,7 +61,8 @@ class _UnusableError(Exception):
 
 
 def _is_vaulted(value: object) -> bool:
-    if hasattr(value, "_ciphertext"):
+    # Text, because what Ansible makes of an undefined variable answers to any attribute.
+    if isinstance(getattr(value, "_ciphertext", None), str):
         return True
     if isinstance(value, Mapping):
         return "__ansible_vault" in value
@@ -163,7 +166,25 @@ def gather(
         for key in inventory.names[name]:
             if key.startswith(PREFIX) and key.endswith(URLS):
                 reader.read_urls(variables, key, name)
+    inventory.errors = list(_together(inventory.errors, len(inventory.hosts)))
     return inventory
+
+
+def _together(errors: list[Error], hosts: int) -> Iterator[Error]:
+    """What is wrong with a role's variable on every host is the site's fault, and said once."""
+    same: dict[Error, int] = {}
+    for error in errors:
+        if error.path.endswith(URLS):
+            everywhere = replace(error, host=SITE)
+            same[everywhere] = same.get(everywhere, 0) + 1
+    said: set[Error] = set()
+    for error in errors:
+        everywhere = replace(error, host=SITE)
+        if same.get(everywhere, 0) < max(hosts, 2):
+            yield error
+        elif everywhere not in said:
+            said.add(everywhere)
+            yield everywhere
 
 
 class _Reader:
@@ -186,7 +207,9 @@ class _Reader:
         except RecursionError:
             error = Error(host, name, "contains itself", hint=ALIAS_HINT)
         except Exception as reason:  # a template in the value may fail in any way that Jinja knows
-            error = Error(host, name, "cannot be resolved", hint=" ".join(str(reason).split()))
+            error = Error(
+                host, name, "cannot be resolved", hint=" ".join(str(reason).split()).removeprefix(MARKER)
+            )
         if (host, name) not in self.unusable:
             self.unusable.add((host, name))
             self.inventory.errors.append(error)

@@ -149,7 +149,7 @@ def _limit(limit: float | None, spell: Callable[[float], str]) -> str:
 
 def _difference(planned: Mapping[str, Any], deployed: Mapping[str, Any]) -> list[str]:
     """What a rollout of this contract would change; every changed line of the ladder with its price (A3)."""
-    if not deployed:
+    if "plan" not in deployed:
         return [
             "Nothing is recorded as deployed; the first complete run of playbooks/site.yml writes it down."
         ]

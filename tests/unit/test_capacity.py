@@ -10,7 +10,7 @@ import pytest
 from contract_kit import change, lab
 from sideband import capacity, catalogue
 from sideband.contract import compile_site
-from sideband.deployed import record, shrinking
+from sideband.deployed import read, record, shrinking
 from sideband.plan import plan_lines
 from test_contract_playbooks import ROOT, play
 
@@ -149,3 +149,16 @@ def test_a_complete_run_records_and_a_limited_one_does_not(tmp_path: Path) -> No
     assert "is shorter than the deployed 8d (got 7d)" in refused.stdout
     assert "confirm_retention=shrink" in refused.stdout
     assert play(CONTRACT, "-e", records, "-e", "confirm_retention=shrink").returncode == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"tiers": {"hot": {}}}', '{"tiers": []}', "[" * 200_000])
+def test_a_damaged_record_is_unknown_and_not_nothing(tmp_path: Path, text: str) -> None:
+    """Else a shrink would pass unasked, or the check would end in a traceback."""
+    path = tmp_path / "deployed.json"
+    path.write_text(text, encoding="utf-8")
+    deployed = read(path)
+    (error,) = map(str, shrinking(deployed, {}))
+    assert error.startswith(f"all: {path}: is damaged, so that nobody knows what is deployed; ")
+    assert plan_lines(model(), deployed)[-1].startswith("Nothing is recorded")
+    path.write_text(json.dumps(record(model())), encoding="utf-8")
+    assert read(path) == record(model())

@@ -129,6 +129,29 @@ def test_validate_says_every_fault_on_a_line_of_its_own(inventory: Path) -> None
     )
 
 
+def test_what_cannot_be_resolved_is_no_secret_and_said_once(inventory: Path) -> None:
+    """An undefined variable answers to any attribute, so it looked like a vaulted value, on every host."""
+    edit(inventory / "group_vars/all/site.yml", "lab", "'{{ nowhere }}'")
+    edit(inventory / "group_vars/all/mirror.yml", "10.90.0.61:", "{{ nobody }}:")
+    done = play("-i", inventory, "playbooks/validate.yml")
+    lines = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 2
+    assert "  all: sideband_site: cannot be resolved; 'nowhere' is undefined" in lines
+    assert "  all: sideband_mirror_url: cannot be resolved; 'nobody' is undefined" in lines
+    assert not any("vaulted" in line for line in lines)
+
+
+def test_a_noun_in_two_files_and_a_file_that_is_no_yaml_are_named(inventory: Path) -> None:
+    (inventory / "group_vars/all/a.yml").write_text("sideband_site: other\n", encoding="utf-8")
+    done = play("-i", inventory, "playbooks/validate.yml")
+    assert done.returncode == 2
+    assert "all: sideband_site: stands in two files, group_vars/all/a.yml and" in done.stdout + done.stderr
+    (inventory / "group_vars/all/a.yml").write_text("a: {b\n", encoding="utf-8")
+    done = play("-i", inventory, "playbooks/validate.yml")
+    assert done.returncode != 0
+    assert "all: group_vars/all/a.yml:2:1: is no YAML: " in done.stdout + done.stderr
+
+
 def test_a_vaulted_value_is_refused_with_its_password_at_hand(inventory: Path, tmp_path: Path) -> None:
     """Case 10: the value would resolve, and go wherever the contract goes."""
     secret = tmp_path / "password"

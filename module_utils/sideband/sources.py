@@ -1,0 +1,128 @@
+"""The files of an inventory as text: what its reader loses and tells nobody. Of two equal keys, and of one
+variable in two files, YAML and Ansible keep the last; a file that is no YAML stops Ansible before any task,
+without a word of which file it was. Runs on the controller only (PyYAML)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import Error
+from .load import PREFIX, SITE
+
+ENDINGS = ("", ".yml", ".yaml", ".json")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def directories(sources: Iterable[object]) -> list[Path]:
+    """Where variables lie beside these inventories (a directory, or a file in one)."""
+    paths = [Path(str(source)) for source in sources if source]
+    return sorted({path if path.is_dir() else path.parent for path in paths if path.exists()})
+
+
+def files(directory: Path) -> Iterator[tuple[str, Path]]:
+    """(host, group or `all`, file) of everything that Ansible reads there as YAML."""
+    for path in sorted(directory.iterdir()):
+        if path.is_file() and path.suffix in ENDINGS[1:]:
+            yield SITE, path
+    for kind in ("group_vars", "host_vars"):
+        for path in sorted((directory / kind).glob("*")):
+            if path.is_dir():
+                yield from ((path.name, one) for one in sorted(path.rglob("*")) if _is_read(one))
+            elif _is_read(path):
+                known = path.suffix in ENDINGS[1:]
+                yield path.stem if known else path.name, path
+
+
+def _is_read(path: Path) -> bool:
+    hidden = path.name.startswith(".") or path.name.endswith("~")
+    return path.is_file() and not hidden and path.suffix in ENDINGS
+
+
+def _tree(path: Path) -> yaml.Node | None:
+    """A file's nodes; None where it is empty or sealed. Raises OSError, ValueError and YAMLError."""
+    text = path.read_bytes().decode("utf-8-sig")
+    if text.startswith("$ANSIBLE_VAULT"):
+        return None
+    tree: yaml.Node | None = yaml.compose(text, _LOADER)
+    return tree
+
+
+def _twice(node: yaml.Node, above: str, seen: set[int]) -> Iterator[tuple[str, int, int]]:
+    """(path, first line, second line) of each key that stands twice in its mapping."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                name, line = str(key.value), int(key.start_mark.line) + 1
+                path = f"{above}.{name}" if above else name
+                if name in lines:
+                    yield path, lines[name], line
+                lines.setdefault(name, line)
+                yield from _twice(value, path, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, item in enumerate(node.value):
+            yield from _twice(item, f"{above}[{number}]", seen)
+
+
+def twice(sources: Iterable[object]) -> list[Error]:
+    """Keys that stand twice in one file, and variables of ours in two files of one host or group."""
+    errors: list[Error] = []
+    for directory in directories(sources):
+        owners: dict[tuple[str, str, str], str] = {}
+        for owner, path in files(directory):
+            where = path.relative_to(directory)
+            try:
+                tree = _tree(path)
+            except (OSError, ValueError, yaml.YAMLError):
+                continue  # `unreadable` says it
+            if tree is None:
+                continue
+            for key, one, two in _twice(tree, "", set()):
+                lines = f"lines {one} and {two}" if one != two else f"line {one}"
+                hint = "only the last one is read, and nobody is told; keep one"
+                errors.append(Error(owner, key, f"stands twice in {where}, {lines}", hint=hint))
+            if len(where.parts) == 1 or not isinstance(tree, yaml.MappingNode):
+                continue
+            for name in dict.fromkeys(str(key.value) for key, _ in tree.value):
+                first = owners.setdefault((where.parts[0], owner, name), str(where))
+                if name.startswith(PREFIX) and first != str(where):
+                    hint = "only the last file's is read, and nobody is told; keep one"
+                    errors.append(Error(owner, name, f"stands in two files, {first} and {where}", hint=hint))
+    return errors
+
+
+def unreadable(sources: Iterable[object]) -> list[Error]:
+    """Files that Ansible will stumble over, each with its name, its line and what is wrong."""
+    errors: list[Error] = []
+    for directory in directories(sources):
+        for owner, path in files(directory):
+            where, hint = str(path.relative_to(directory)), "mend the file; nothing of it can be read"
+            try:
+                tree = _tree(path)
+            except UnicodeDecodeError as reason:
+                errors.append(
+                    Error(owner, where, f"is no UTF-8 at byte {reason.start}", hint="save it as UTF-8")
+                )
+            except yaml.MarkedYAMLError as reason:
+                mark = reason.problem_mark or reason.context_mark
+                place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+                said = " ".join(filter(None, (reason.context, reason.problem)))
+                errors.append(Error(owner, where + place, f"is no YAML: {said}", hint=hint))
+            except (OSError, ValueError, yaml.YAMLError) as reason:
+                said = " ".join(str(reason).split())
+                errors.append(Error(owner, where, f"cannot be read: {said}", hint=hint))
+            else:
+                if "_vars" in where and tree is not None and not isinstance(tree, yaml.MappingNode):
+                    empty = isinstance(tree, yaml.ScalarNode) and tree.tag.endswith(":null")
+                    if not empty:
+                        hint = "a file of variables is `name: value` lines"
+                        what = "list" if isinstance(tree, yaml.SequenceNode) else "text"
+                        errors.append(Error(owner, where, f"holds a {what}, not variables", hint=hint))
+    return errors

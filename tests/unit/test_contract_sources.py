@@ -1,0 +1,101 @@
+"""What YAML and Ansible lose in silence, and files that cannot be read: said with their names and lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from contract_kit import LAB
+from sideband import sources
+
+
+def site(directory: Path, **files: str | bytes) -> Path:
+    """An inventory: `all__tiers_yml` is group_vars/all/tiers.yml, `host__a_yml` host_vars/a.yml."""
+    for name, content in files.items():
+        kind, _, rest = name.rpartition("__")
+        folder = {"all": "group_vars/all", "group": "group_vars", "host": "host_vars", "": "."}[kind]
+        path = directory / folder / rest.replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return directory
+
+
+def twice(directory: Path) -> list[str]:
+    return [str(error) for error in sources.twice([directory])]
+
+
+def unreadable(directory: Path) -> list[str]:
+    return [str(error) for error in sources.unreadable([directory])]
+
+
+def test_the_labs_files_are_whole() -> None:
+    assert twice(LAB) == []
+    assert unreadable(LAB) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            {"all__planes_yml": "sideband_planes:\n  core: {vlan: 1}\n  edge: {}\n  core: {vlan: 2}\n"},
+            "all: sideband_planes.core: stands twice in group_vars/all/planes.yml, lines 2 and 4;",
+        ),
+        (
+            {"all__a_json": '{"a": [{"b": 1, "b": 2}]}'},
+            "all: a[0].b: stands twice in group_vars/all/a.json, line 1;",
+        ),
+        (
+            {"hosts_yml": "all:\n  hosts:\n  hosts:\n"},
+            "all: all.hosts: stands twice in hosts.yml, lines 2 and 3;",
+        ),
+        ({"host__n1_yml": "a: 1\na: 1\n"}, "n1: a: stands twice in host_vars/n1.yml, lines 1 and 2;"),
+        (
+            {"all__a_yml": "sideband_site: one\n", "all__site_yml": "sideband_site: two\n"},
+            "all: sideband_site: stands in two files, group_vars/all/a.yml and group_vars/all/site.yml;",
+        ),
+        (
+            {"group__all_yml": "sideband_site: one\n", "all__site_yml": "sideband_site: two\n"},
+            "all: sideband_site: stands in two files, group_vars/all/site.yml and group_vars/all.yml;",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_last_one_would_win_in_silence(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    (error,) = twice(site(tmp_path, **files))
+    assert error.startswith(said)
+    assert error.endswith("keep one")
+
+
+def test_one_name_of_two_hosts_or_groups_is_no_fault(tmp_path: Path) -> None:
+    directory = site(
+        tmp_path,
+        all__a_yml="sideband_x: 1\n", group__sideband_node_yml="sideband_x: 2\n",
+        host__a_yml="sideband_rack: r\n", host__b_yml="sideband_rack: r\n", all__b_yml="own: 1\n",
+        all__c_yml="own: 2\n", host__c_yml="a: &a [*a]\nb: {<<: {c: 1}, c: 2}\n",
+        all__v_yml="$ANSIBLE_VAULT;1.1\n",
+    )  # fmt: skip
+    assert twice(directory) == []
+    assert unreadable(directory) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a:\n\t- b\n", "all: group_vars/all/x.yml:2:1: is no YAML: "),
+        (b"a: {b\n", "all: group_vars/all/x.yml:2:1: is no YAML: "),
+        (b"a: caf\xe9\n", "all: group_vars/all/x.yml: is no UTF-8 at byte 6; save it as UTF-8"),
+        ("a: 1\n".encode("utf-16"), "all: group_vars/all/x.yml: is no UTF-8 at byte 0; save it as UTF-8"),
+        (b"a: \x00\n", "all: group_vars/all/x.yml: cannot be read: "),
+        (b"a: 1\n---\na: 2\n", "all: group_vars/all/x.yml:2:1: is no YAML: "),
+        (b"- a\n", "all: group_vars/all/x.yml: holds a list, not variables; "),
+        (b"a\n", "all: group_vars/all/x.yml: holds a text, not variables; "),
+    ],
+)
+def test_a_file_that_stops_ansible_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    (error,) = unreadable(site(tmp_path, all__x_yml=content))
+    assert error.startswith(said)
+    assert twice(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"---\n", b"# nothing\n", b"\xef\xbb\xbfa: 1\n"])
+def test_an_empty_file_is_none_of_them(tmp_path: Path, content: bytes) -> None:
+    assert unreadable(site(tmp_path, all__x_yml=content)) == []
