@@ -78,7 +78,8 @@ def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None, confirmed:
 
     known = _read_by_roles()
     found = twice({_text(hostvars[host], "inventory_dir") for host in hostvars} - {"", "None"})
-    return [str(e) for e in found + check_site(hostvars, groups, known, _spelling, deployed, str(confirmed))]
+    found += check_site(hostvars, groups, known, _spelling, deployed, str(confirmed), served=True)
+    return [str(error) for error in found]
 
 
 def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:

@@ -18,10 +18,12 @@ def check_site(
     spelling: Spelling = as_read,
     deployed: Mapping[str, Any] | None = None,
     confirmed: str = "",
+    served: bool = False,
 ) -> list[Error]:
     """Every fault, in a stable order. `known`: variables that roles document, beside the contract's own.
-    `deployed` is the record of what is in force, `confirmed` the value of confirm_retention."""
+    `deployed` is the record of what is in force, `confirmed` the value of confirm_retention.
+    `served`: the roles of this bundle are to serve it."""
     inventory = gather(hostvars, groups, spelling)
     shape, right = check_shape(inventory)
-    meaning = check_meaning(inventory, right, frozenset(known), deployed, confirmed)
+    meaning = check_meaning(inventory, right, frozenset(known), deployed, confirmed, served)
     return list(dict.fromkeys(inventory.errors + shape + meaning))

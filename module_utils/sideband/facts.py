@@ -29,6 +29,8 @@ class Facts:
     # What the last complete run left (playbooks/record.yml), and what the person at the keyboard confirmed.
     deployed: Mapping[str, Any] = field(default_factory=dict)
     confirmed: str = ""
+    # Whether our roles are to serve it: they know some flows and tiers by name.
+    served: bool = False
 
     def has(self, *nouns: str) -> bool:
         return all((SITE, noun) in self.right for noun in nouns)

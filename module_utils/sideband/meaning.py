@@ -7,7 +7,16 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from . import rules_budget, rules_catalogue, rules_data, rules_hosts, rules_names, rules_notify, rules_planes
+from . import (
+    rules_budget,
+    rules_catalogue,
+    rules_data,
+    rules_hosts,
+    rules_names,
+    rules_notify,
+    rules_planes,
+    rules_served,
+)
 from .errors import Error, got
 from .facts import RULES, Facts, segments, with_rates
 from .load import HOST_NOUNS, SITE, SITE_NOUNS, Inventory
@@ -15,7 +24,8 @@ from .model import Zone, parse_flows, parse_planes
 
 # The order of the errors: whose rules come first.
 MODULES = (
-    rules_names, rules_planes, rules_hosts, rules_data, rules_catalogue, rules_notify, rules_budget,
+    rules_names, rules_served, rules_planes, rules_hosts, rules_data, rules_catalogue, rules_notify,
+    rules_budget,
 )  # fmt: skip
 
 
@@ -25,8 +35,10 @@ def check_meaning(
     known: frozenset[str],
     deployed: Mapping[str, Any] | None = None,
     confirmed: str = "",
+    served: bool = False,
 ) -> list[Error]:
-    """Every fault in what the contract says; `known` are the variables that roles document."""
+    """Every fault in what the contract says; `known` are the variables that roles document. `served`: whether
+    the roles of this bundle are to serve it, which know some flows and tiers by name."""
 
     def value(noun: str, empty: Any) -> Any:
         return inventory.nouns[noun] if (SITE, noun) in right else empty
@@ -44,6 +56,7 @@ def check_meaning(
         flows=parse_flows(value("flows", [])),
         deployed=deployed or {},
         confirmed=confirmed,
+        served=served,
     )
     errors = twice_a_family
     order = [module.__name__ for module in MODULES]

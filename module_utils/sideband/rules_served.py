@@ -1,0 +1,72 @@
+"""Rules about names that roles know: the hops of the data's way, the lake's two tiers, and the rings of a
+rollout. Without these rules a misspelt one would hold here and stop the rollout half-way, in a template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import rings
+from .errors import Error, got, nearest
+from .facts import Facts, rule
+from .load import PREFIX, SITE
+from .model import CLIENTS
+
+# The flow's name: who opens it, who accepts it.
+HOPS = {
+    "push": ("sideband_node", "sideband_rack"),
+    "relay": ("sideband_rack", "sideband_region"),
+    "store": ("sideband_region", "sideband_lake"),
+    "ask": ("sideband_gateway", "sideband_lake"),
+    "query": (CLIENTS, "sideband_gateway"),
+}
+# What the lake runs, finest first.
+TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
+
+
+@rule("flows")
+def hops(facts: Facts) -> Iterator[Error]:
+    if not facts.served:
+        return
+    named = {flow.name: flow for flow in facts.flows}
+    others = [name for name in named if name not in HOPS]
+    for name, (source, target) in HOPS.items():
+        path = f"sideband_flows[{name}]"
+        if name in named:
+            for key, want, have in (("from", source, named[name].source), ("to", target, named[name].target)):
+                if have != want and have != f"{PREFIX}node":
+                    hint = f"roles know flow {name} by its name; another flow has another name"
+                    yield Error(SITE, f"{path}.{key}", f"must be {want}", got(have), hint)
+        elif any(
+            facts.members(group) for group in (source, target) if group not in (CLIENTS, f"{PREFIX}node")
+        ):
+            near = nearest(name, others, "")
+            hint = f"roles know it by this name: from {source} to {target}"
+            yield Error(SITE, path, "is missing", hint=near or hint)
+
+
+@rule("tiers")
+def lakes(facts: Facts) -> Iterator[Error]:
+    if not facts.served or not facts.members(f"{PREFIX}lake"):
+        return
+    named = {tier["name"]: tier["engine"] for tier in facts.noun("tiers")}
+    for name, engine in TIERS.items():
+        path = f"sideband_tiers[{name}]"
+        if name not in named:
+            near = nearest(name, [other for other in named if other not in TIERS], "")
+            yield Error(SITE, path, "is missing", hint=near or f"the lake runs it, with engine {engine}")
+        elif named[name] != engine:
+            yield Error(
+                SITE, f"{path}.engine", f"must be {engine}", got(named[name]), f"tier {name} has no other"
+            )
+    for name in named:
+        if name not in TIERS:
+            hint = f"the lake runs {' and '.join(TIERS)}; remove it"
+            yield Error(SITE, f"sideband_tiers[{name}]", "is run by no role", hint=hint)
+
+
+@rule()
+def ringed(facts: Facts) -> Iterator[Error]:
+    """A site without rings may be rolled out whole; one that names rings means them."""
+    groups = facts.inventory.groups
+    if any(group.startswith(rings.PREFIX) for group in groups):
+        yield from rings.read(groups, list(facts.inventory.hosts))[1]
