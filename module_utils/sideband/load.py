@@ -72,7 +72,8 @@ def _is_vaulted(value: object) -> bool:
 def label(item: Any, number: int) -> str:
     """How an item of a list goes in a path: by its name where it has one."""
     name = item.get("name") if isinstance(item, Mapping) else None
-    return str(name) if isinstance(name, str) else str(number)
+    # What is no name at all may be a secret in the wrong place.
+    return str(name) if isinstance(name, str) and re.fullmatch(r"[\w .:*-]{1,80}", name) else str(number)
 
 
 def vaulted_path(value: Any, path: str, above: tuple[int, ...] = ()) -> str:

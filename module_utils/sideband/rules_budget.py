@@ -37,6 +37,20 @@ def classes(facts: Facts) -> Iterator[Error]:
             yield Error(node, "sideband_budget.nodes", "has no class for this node", hint=hint)
 
 
+@rule("rollout")
+def soaking(facts: Facts) -> Iterator[Error]:
+    seen: set[str] = set()
+    for number, spec in enumerate(facts.optional("rollout", {}).get("budgets", [])):
+        path = f"sideband_rollout.budgets[{number}].group"
+        if spec["group"] in seen:
+            hint = "one budget for a group; merge the two"
+            yield Error(SITE, path, "has a budget already", got(spec["group"]), hint)
+        seen.add(spec["group"])
+        if not facts.members(spec["group"]):
+            hint = "add a host to the group, or remove the budget"
+            yield Error(SITE, path, "has no hosts in the inventory", got(spec["group"]), hint)
+
+
 @rule("budget", "tiers")
 def disk(facts: Facts) -> Iterator[Error]:
     tiers = {tier.name: tier for tier in parse_tiers(facts.noun("tiers"))}

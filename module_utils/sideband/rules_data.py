@@ -9,6 +9,10 @@ from .facts import Facts, rule, with_rates
 from .load import HOST_NOUNS, SITE, SITE_NOUNS
 from .model import Level, parse_levels, parse_site, parse_tiers
 from .qdisc import compile_shapes
+from .units import duration_seconds
+
+# What a node's policy process takes for the distance of its questions and reports.
+LONGEST = 3600
 
 
 def _covers(pattern: str, metric: str) -> bool:
@@ -26,6 +30,13 @@ def ladder(facts: Facts) -> Iterator[Error]:
                 f"misses {needed}",
                 hint="health and the level in force survive every level (D8)",
             )
+    for path, text in (
+        ("always.period", spec["always"]["period"]),
+        *((f"levels[{level['name']}].poll", level["poll"]) for level in spec["levels"]),
+    ):
+        if duration_seconds(text) > LONGEST:
+            hint = "shorten it to 1h or less; a node that says nothing for longer counts as lost"
+            yield Error(SITE, f"sideband_ladder.{path}", "is longer than an hour", got(text), hint)
     levels: list[Level] = []
     for level in parse_levels(spec):
         path = f"sideband_ladder.levels[{level.name}]"
@@ -72,6 +83,10 @@ def tiers(facts: Facts) -> Iterator[Error]:
                 "each tier has a name of its own",
             )
         seen.add(tier.name)
+        if tier.retention <= tier.resolution:
+            hint = "keep more than one sample of a series"
+            problem = f"is not longer than its resolution, {tier.resolution}s"
+            yield Error(SITE, f"{path}.retention", problem, got(tier.retention_text), hint)
         if above and tier.resolution <= above.resolution:
             yield Error(
                 SITE,

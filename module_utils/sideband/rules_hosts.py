@@ -164,6 +164,12 @@ def addresses_once(facts: Facts) -> Iterator[Error]:
                             "an address belongs to one interface",
                         )
             if "mac" in spec:
+                digits = int(spec["mac"].replace(":", ""), 16)
+                if digits == 0 or digits >> 40 & 1:
+                    problem = "is no card's own address"
+                    yield Error(
+                        host, f"{path}.mac", problem, got(spec["mac"]), "read it from the card: ip link"
+                    )
                 owner = macs.setdefault(spec["mac"].lower(), f"{host} ({plane})")
                 if owner != f"{host} ({plane})":
                     yield Error(
@@ -189,6 +195,10 @@ def ways_in(facts: Facts) -> Iterator[Error]:
                 "is an address in brackets",
                 got(address),
                 f"write it bare, {bracketed.group(1)!r}; a port goes into ansible_port",
+            )
+        elif re.search(r"\s", address):
+            yield Error(
+                host, "ansible_host", "has a blank in it", got(address), "write a name or an address, bare"
             )
         elif re.fullmatch(r"[^:]+:[0-9]+", address):
             yield Error(
@@ -339,4 +349,11 @@ def switches(facts: Facts) -> Iterator[Error]:
                 "sideband_fabric_ports",
                 "is missing",
                 hint="say which host is behind each port of this switch",
+            )
+        elif facts.inventory.hosts[host].get("fabric_ports") == {}:
+            yield Error(
+                host,
+                "sideband_fabric_ports",
+                "is empty",
+                hint="say which host is behind each port, or take the switch out of sideband_fabric",
             )

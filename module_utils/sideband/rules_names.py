@@ -102,3 +102,16 @@ def some_hosts(facts: Facts) -> Iterator[Error]:
         if group.startswith(PREFIX) and word not in WORDS and not word.startswith("ring_"):
             hint = nearest(group, [PREFIX + known for known in WORDS], "groups of the house: ")
             yield Error(SITE, f"groups.{group}", "is no group of the house", hint=hint)
+        elif _looks_like(group):
+            problem = "looks like a group of ours, and is none"
+            yield Error(SITE, f"groups.{group}", problem, hint=f"did you mean {_looks_like(group)!r}?")
+
+
+def _looks_like(group: str) -> str:
+    """The group of ours whose name differs by two letters at most; a site's own groups differ by more."""
+    close = [
+        known
+        for known in (PREFIX + word for word in WORDS)
+        if distance(group.lower().replace("-", "_"), known) <= 2
+    ]
+    return close[0] if close and not group.startswith(PREFIX) else ""

@@ -28,13 +28,15 @@ def _matches(pattern: str) -> Callable[[str], object]:
     return lambda text: re.fullmatch(pattern, text) is not None
 
 
-def _parses(parse: Callable[[str], object]) -> Callable[[str], object]:
+def _parses(parse: Callable[[str], object], most: int | None = None) -> Callable[[str], object]:
+    """Whether a text can be read, as a number of at most `most`: beyond, daemons overflow."""
+
     def check(text: str) -> bool:
         try:
-            parse(text)
+            value = parse(text)
         except ValueError:
             return False
-        return True
+        return most is None or not isinstance(value, int) or value <= most
 
     return check
 
@@ -58,7 +60,12 @@ def _unicast(version: int) -> Callable[[str], object]:
 
 def _re2(text: str) -> object:
     """What both RE2 and Python read: the stores know neither look-around nor back-references."""
-    if re.search(r"\(\?(?!:|i\)|P<)|\\[1-9]|\(\?P=", text):
+    if re.search(r"\(\?(?!:|i\)|P<)|\\[1-9ZuUN]|\(\?P=", text):
+        raise ValueError(text)
+    # Possessive repeats are Python's own; RE2 counts to a thousand.
+    bare = re.sub(r"\[\^?\]?[^\]]*\]", "x", re.sub(r"\\.", "x", text))
+    counts = re.findall(r"\{([0-9]*),?([0-9]*)\}", bare)
+    if re.search(r"[*+?}]\+", bare) or any(int(n) > 1000 for pair in counts for n in pair if n):
         raise ValueError(text)
     try:
         return re.compile(text)
@@ -66,6 +73,15 @@ def _re2(text: str) -> object:
         raise ValueError(text) from reason
 
 
+def _cidr(text: str) -> object:
+    """An address and a length: Python takes a bare address and two kinds of masks too."""
+    if not re.fullmatch(r"[0-9A-Fa-f.:]+/[0-9]+", text):
+        raise ValueError(text)
+    return ipaddress.ip_network(text)
+
+
+# Names that stand for something else wherever interfaces are named (lo, and two directories of sysctl).
+NO_DEVICES = ("lo", "all", "default")
 METRIC = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 # What a piece of text must be: the check, the problem as an error says it, the next step.
 FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
@@ -91,20 +107,28 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         f"a group is sideband_<word>, or {CLIENTS}",
     ),
     "device": (
-        _matches(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}"),
+        lambda text: bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", text)) and text not in NO_DEVICES,
         "is no interface name that Linux takes",
         "at most 15 letters, digits, dots, hyphens and underscores",
     ),
     "duration": (
-        _parses(duration_seconds),
+        _parses(duration_seconds, 36500 * 86400),
         "must be a duration with its unit",
-        "for example 30s, 5m, 12h or 7d",
+        "for example 30s, 5m, 12h or 7d; at most 36500d",
     ),
-    "rate": (_parses(rate_bits), "must be a rate with its unit", "for example 500kbit, 20Mbit or 1Gbit"),
-    "size": (_parses(size_bytes), "must be a size with its unit", "for example 512MiB, 2GiB or 1TiB"),
+    "rate": (
+        _parses(rate_bits, 10**13),
+        "must be a rate with its unit",
+        "for example 500kbit, 20Mbit or 1Gbit; at most 10000Gbit",
+    ),
+    "size": (
+        _parses(size_bytes, 2**60),
+        "must be a size with its unit",
+        "for example 512MiB, 2GiB or 1TiB; at most 1048576TiB",
+    ),
     "dscp": (lambda text: text in DSCP, "is no DSCP", "by name: cs0 to cs7, af11 to af43, ef"),
     "subnet": (
-        _parses(ipaddress.ip_network),
+        _parses(_cidr),
         "must be a subnet in CIDR form",
         "its first address and its length, for example 10.21.0.0/24",
     ),
@@ -165,12 +189,24 @@ def schema(noun: str, directory: Path = SCHEMAS) -> Mapping[str, Any]:
 
 
 @functools.cache
-def _validator(noun: str) -> jsonschema.Draft202012Validator:
+def _validator(noun: str) -> Any:
     checker = jsonschema.FormatChecker(formats=())
     for name, (check, _, _) in FORMATS.items():
         # A value of another type is the type's error, not the format's.
         checker.checks(name)(lambda value, check=check: not isinstance(value, str) or bool(check(value)))
-    return jsonschema.Draft202012Validator(schema(noun), format_checker=checker)
+    return _Validator(schema(noun), format_checker=checker)
+
+
+def _pattern(
+    _: object, pattern: str, value: object, schema: Mapping[str, Any]
+) -> Iterator[jsonschema.ValidationError]:
+    """As JSON Schema has it, but that `$` is the end: Python's is before a last line break too."""
+    if isinstance(value, str) and (not re.search(pattern, value) or value.endswith("\n")):
+        yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+_extend: Any = jsonschema.validators.extend
+_Validator: Any = _extend(jsonschema.Draft202012Validator, {"pattern": _pattern})
 
 
 def path_of(variable: str, steps: list[str | int], value: Any) -> str:
@@ -192,7 +228,10 @@ def check_noun(noun: str, value: Any, host: str) -> list[Error]:
         _validator(noun).iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message)
     )
     errors: list[Error] = []
+    of_another_type = [fault.absolute_path for fault in found if fault.validator == "type"]
     for fault in found:
+        if fault.validator in ("minimum", "maximum") and fault.absolute_path in of_another_type:
+            continue  # infinity is no whole number: once is enough
         path = path_of(variable, list(fault.absolute_path), value)
         errors += (Error(host, *parts) for parts in _translate(fault, path))
     return errors
@@ -213,7 +252,8 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
     if kind == "additionalProperties":
         known = list(where.get("properties", {}))
         for key in sorted(set(value) - set(known)):
-            yield f"{path}.{key}", "unknown key", shown(value[key]), nearest(key, known, "known: ")
+            named = key if shown is got or re.fullmatch(r"\w{1,40}", key) else hidden(key)
+            yield f"{path}.{named}", "unknown key", shown(value[key]), nearest(key, known, "known: ")
     elif kind == "required":
         missing = next(name for name in want if name not in value and repr(name) in fault.message)
         part = where.get("properties", {}).get(missing, {})
@@ -228,26 +268,28 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
             problem = f"must be {TYPES.get(str(want), str(want))}"
         yield path, problem, shown(value), hint or _keys(where)
     elif kind == "enum":
+        near = nearest(value, want, "")
         yield (
             path,
             f"must be one of {', '.join(map(str, want))}",
-            got(value),
-            nearest(value, want, "") or hint or "spelt exactly so",
+            got(value) if near or re.fullmatch(r"[a-z]{1,12}", str(value)) else shown(value),
+            near or hint or "spelt exactly so",
         )
     elif kind in ("minimum", "maximum"):
+        hint = hint or _first_sentence(str(where.get("description", "")))
         yield path, f"must be {where['minimum']} to {where['maximum']}", got(value), hint
     elif kind in ("minItems", "minProperties"):
         yield (
             path,
             "must not be empty" if want == 1 else f"must have at least {want} entries",
-            got(value),
-            hint,
+            shown(value),
+            hint or _keys(where),
         )
     elif kind == "maxItems":
         yield path, f"must have at most {want} entries", got(value), hint
     elif kind == "uniqueItems":
         twice = next(item for number, item in enumerate(value) if item in value[:number])
-        yield path, "names one thing twice", got(twice), "once is enough"
+        yield path, "names one thing twice", shown(twice), "once is enough"
     elif kind == "format":
         suggestion = nearest(value, GROUPS, "") if str(want).startswith("group") else ""
         yield path, problem, shown(value), suggestion or hint
@@ -255,7 +297,7 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
         if isinstance(value, Mapping):
             yield path, problem, ", ".join(sorted(value)), hint
     else:
-        yield path, problem or fault.message, got(value), hint
+        yield path, problem or fault.message, shown(value), hint
 
 
 def _keys(schema: Mapping[str, Any]) -> str:
@@ -266,7 +308,7 @@ def _keys(schema: Mapping[str, Any]) -> str:
 
 def _first_sentence(text: str) -> str:
     sentence = re.split(r"(?<=[a-z])[.;:] ", text.strip(), maxsplit=1)[0].rstrip(".")
-    return sentence[:1].lower() + sentence[1:] if sentence[:2] != sentence[:2].upper() else sentence
+    return sentence[:1].lower() + sentence[1:] if not sentence[1:2].isupper() else sentence
 
 
 def check_shape(inventory: Inventory) -> tuple[list[Error], set[tuple[str, str]]]:
