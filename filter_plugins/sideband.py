@@ -74,10 +74,11 @@ def sideband_record(model: Any) -> dict[str, Any]:
 def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None, confirmed: str = "") -> list[str]:
     """Every fault of the contract, a line each: `hostvars | sideband_errors(groups, deployed, confirmed)`."""
     from sideband.check import check_site
-    from sideband.sources import twice
+    from sideband.sources import strays, twice
 
     known = _read_by_roles()
-    found = twice({_text(hostvars[host], "inventory_dir") for host in hostvars} - {"", "None"})
+    places = {_text(hostvars[host], "inventory_dir") for host in hostvars} - {"", "None"}
+    found = twice(places) + strays(places, map(str, hostvars), map(str, groups))
     found += check_site(hostvars, groups, known, _spelling, deployed, str(confirmed), served=True)
     return [str(error) for error in found]
 

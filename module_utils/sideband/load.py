@@ -167,15 +167,25 @@ def gather(
         for key in inventory.names[name]:
             if key.startswith(PREFIX) and key.endswith(URLS):
                 reader.read_urls(variables, key, name)
+            elif key.startswith(PREFIX):
+                reader.resolve(variables, key, name)
     inventory.errors = list(_together(inventory.errors, len(inventory.hosts)))
     return inventory
+
+
+def _templated(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(map(_templated, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_templated, value))
 
 
 def _together(errors: list[Error], hosts: int) -> Iterator[Error]:
     """What is wrong with a role's variable on every host is the site's fault, and said once."""
     same: dict[Error, int] = {}
     for error in errors:
-        if error.path.endswith(URLS):
+        if error.path[len(PREFIX) :] not in HOST_NOUNS:
             everywhere = replace(error, host=SITE)
             same[everywhere] = same.get(everywhere, 0) + 1
     said: set[Error] = set()
@@ -196,6 +206,7 @@ class _Reader:
         self.unusable: set[tuple[str, str]] = set()
         self.raw: Mapping[str, Any] = {}
         self.spelt: dict[str, Any] = {}
+        self.resolved: set[tuple[str, str]] = set()
 
     def _plain(self, variables: Mapping[str, Any], name: str, host: str) -> tuple[bool, Any]:
         try:
@@ -237,6 +248,24 @@ class _Reader:
         if noun in before and repr(before[noun]) != repr(into[noun]):
             self.inventory.differing.append((host, noun))
         self.inventory.nouns.setdefault(noun, into[noun])
+
+    def resolve(self, variables: Mapping[str, Any], name: str, host: str) -> None:
+        """A role's variable that names another, which is not there: else the rollout would find it, later.
+        What plays set while they run (ours, Ansible's) cannot be there yet."""
+        raw = self.raw.get(name)
+        if name[len(PREFIX) :] in (*SITE_NOUNS, *HOST_NOUNS) or not _templated(raw):
+            return
+        if vaulted_path(raw, name) or (name, repr(raw)) in self.resolved:
+            return
+        try:
+            plain(variables[name], name)
+        except Exception as reason:
+            said = " ".join(str(reason).split()).removeprefix(MARKER)
+            missing = re.match(r"'(\w+)' is undefined", said)
+            if missing and not missing.group(1).startswith((PREFIX, "ansible_", "__")):
+                self.inventory.errors.append(Error(host, name, "cannot be resolved", hint=said))
+        else:
+            self.resolved.add((name, repr(raw)))
 
     def read_urls(self, variables: Mapping[str, Any], name: str, host: str) -> None:
         usable, value = self._plain(variables, name, host)

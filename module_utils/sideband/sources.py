@@ -4,6 +4,7 @@ without a word of which file it was. Runs on the controller only (PyYAML)."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import yaml
 
 from .errors import Error
 from .load import PREFIX, SITE
+from .model import WORDS
 
+TAGS = ("!vault", "!vault-encrypted", "!unsafe")
 ENDINGS = ("", ".yml", ".yaml", ".json")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -98,6 +101,37 @@ def twice(sources: Iterable[object]) -> list[Error]:
     return errors
 
 
+def strays(sources: Iterable[object], hosts: Iterable[str], groups: Iterable[str]) -> list[Error]:
+    """Files whose name is a misspelt host's or group's: nobody reads them, and nobody is told. What resembles
+    none that lacks its file is left over from one that has gone, and does no harm."""
+    known = {"host_vars": set(hosts), "group_vars": {*groups, SITE, *(PREFIX + word for word in WORDS)}}
+    errors: list[Error] = []
+    for directory in directories(sources):
+        owners = {(path.relative_to(directory).parts[0], owner) for owner, path in files(directory)}
+        for kind, owner in sorted(owners):
+            if owner in known.get(kind, {owner}):
+                continue
+            ours = kind == "group_vars" and owner.startswith(PREFIX)
+            wanted = [name for name in sorted(known[kind]) if ours or (kind, name) not in owners]
+            close = difflib.get_close_matches(owner, wanted, 1, 0.8)
+            if close:
+                what, hint = kind.partition("_")[0], f"did you mean {close[0]!r}?"
+                errors.append(Error(owner, f"{kind}/{owner}", f"is of no {what} of the inventory", hint=hint))
+    return errors
+
+
+def _tag(node: yaml.Node, seen: set[int]) -> yaml.Node | None:
+    """The first node with a tag that Ansible does not know."""
+    if id(node) in seen:
+        return None
+    seen.add(id(node))
+    if (node.tag.startswith("!") and node.tag not in TAGS) or ":python/" in node.tag:
+        return node
+    inside = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+    found = (_tag(part, seen) for part in inside if isinstance(part, yaml.Node))
+    return next((one for one in found if one is not None), None)
+
+
 def unreadable(sources: Iterable[object]) -> list[Error]:
     """Files that Ansible will stumble over, each with its name, its line and what is wrong."""
     errors: list[Error] = []
@@ -119,6 +153,13 @@ def unreadable(sources: Iterable[object]) -> list[Error]:
                 said = " ".join(str(reason).split())
                 errors.append(Error(owner, where, f"cannot be read: {said}", hint=hint))
             else:
+                odd = _tag(tree, set()) if tree is not None else None
+                if odd is not None:
+                    place = f"{where}:{odd.start_mark.line + 1}"
+                    said = f"has a tag that nobody knows, {odd.tag}"
+                    errors.append(
+                        Error(owner, place, said, hint="put the value in quotes, or remove the tag")
+                    )
                 if "_vars" in where and tree is not None and not isinstance(tree, yaml.MappingNode):
                     empty = isinstance(tree, yaml.ScalarNode) and tree.tag.endswith(":null")
                     if not empty:

@@ -133,11 +133,13 @@ def test_what_cannot_be_resolved_is_no_secret_and_said_once(inventory: Path) -> 
     """An undefined variable answers to any attribute, so it looked like a vaulted value, on every host."""
     edit(inventory / "group_vars/all/site.yml", "lab", "'{{ nowhere }}'")
     edit(inventory / "group_vars/all/mirror.yml", "10.90.0.61:", "{{ nobody }}:")
+    edit(inventory / "group_vars/all/mirror.yml", "_port: 8080", "_port: '{{ nothing }}'")
     done = play("-i", inventory, "playbooks/validate.yml")
     lines = (done.stdout + done.stderr).splitlines()
     assert done.returncode == 2
     assert "  all: sideband_site: cannot be resolved; 'nowhere' is undefined" in lines
     assert "  all: sideband_mirror_url: cannot be resolved; 'nobody' is undefined" in lines
+    assert "  all: sideband_mirror_port: cannot be resolved; 'nothing' is undefined" in lines
     assert not any("vaulted" in line for line in lines)
 
 

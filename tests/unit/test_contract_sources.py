@@ -99,3 +99,31 @@ def test_a_file_that_stops_ansible_is_named(tmp_path: Path, content: bytes, said
 @pytest.mark.parametrize("content", [b"", b"---\n", b"# nothing\n", b"\xef\xbb\xbfa: 1\n"])
 def test_an_empty_file_is_none_of_them(tmp_path: Path, content: bytes) -> None:
     assert unreadable(site(tmp_path, all__x_yml=content)) == []
+
+
+def test_a_file_of_nobody_is_named(tmp_path: Path) -> None:
+    directory = site(tmp_path, host__nod1_yml="a: 1\n", host__node2_yml="a: 1\n", all__a_yml="b: 1\n")
+    (directory / "group_vars/sideband_nodes.yml").write_text("a: 1\n", encoding="utf-8")
+    said = [str(error) for error in sources.strays([directory], ["node1", "node2"], ["sideband_node"])]
+    assert said == [
+        "sideband_nodes: group_vars/sideband_nodes: is of no group of the inventory;"
+        " did you mean 'sideband_node'?",
+        "nod1: host_vars/nod1: is of no host of the inventory; did you mean 'node1'?",
+    ]
+
+
+def test_a_file_that_a_host_or_group_left_behind_is_no_fault(tmp_path: Path) -> None:
+    directory = site(tmp_path, host__node1_yml="a: 1\n", host__node9_yml="a: 1\n")
+    (directory / "group_vars").mkdir()
+    for name in ("sideband_logs", "rackrow7"):
+        (directory / "group_vars" / f"{name}.yml").write_text("a: 1\n", encoding="utf-8")
+    assert sources.strays([directory], ["node1"], ["sideband_lake", "rackrow"]) != []
+    (directory / "group_vars" / "rackrow.yml").write_text("a: 1\n", encoding="utf-8")
+    assert sources.strays([directory], ["node1"], ["sideband_lake", "rackrow"]) == []
+
+
+@pytest.mark.parametrize("tag", ["!foo", "!!python/object/apply:os.system"])
+def test_a_tag_that_nobody_knows_is_named(tmp_path: Path, tag: str) -> None:
+    (error,) = unreadable(site(tmp_path, all__x_yml=f"a:\n  - b: {tag} [c]\n"))
+    assert error.startswith("all: group_vars/all/x.yml:2: has a tag that nobody knows, ")
+    assert unreadable(site(tmp_path, all__x_yml="a: !unsafe b\nc: !vault d\n")) == []
