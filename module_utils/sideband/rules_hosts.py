@@ -22,6 +22,17 @@ def a_part_to_play(facts: Facts) -> Iterator[Error]:
 
 
 @rule()
+def host_names(facts: Facts) -> Iterator[Error]:
+    """A host's name goes into certificates, files, labels and the scope of documents."""
+    for host in facts.inventory.hosts:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", host):
+            hint = (
+                "at most 63 letters, digits, dots, hyphens and underscores; an address goes into ansible_host"
+            )
+            yield Error(host, "inventory_hostname", "is no name for a host", hint=hint)
+
+
+@rule()
 def racks(facts: Facts) -> Iterator[Error]:
     receivers: dict[str, list[str]] = {}
     for host, variables in facts.inventory.hosts.items():

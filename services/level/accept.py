@@ -258,6 +258,9 @@ def main(arguments: Sequence[str]) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 2
         return 0
+    if len(arguments) > 1 or any(word.startswith("-") for word in arguments):
+        print("error: usage: sideband-accept [CONFIG], or sideband-accept --check CONFIG", file=sys.stderr)
+        return 2
     if sys.stdin is None:
         print(json.dumps(_nothing("the standard input is closed"), sort_keys=True), flush=True)
         return 2

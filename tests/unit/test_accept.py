@@ -271,6 +271,14 @@ def test_a_strange_configuration_is_said(
     assert capsys.readouterr().err.startswith(f"error: {rack.config}: ")
 
 
+@pytest.mark.parametrize("words", [["--check"], ["--chek", "a"], ["a", "b"]])
+def test_arguments_that_make_no_sense_are_no_files(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert accept.main(words) == 2
+    assert "usage: sideband-accept" in capsys.readouterr().err
+
+
 def test_a_closed_standard_input_is_said(
     rack: Rack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,17 @@ def test_errors_are_short_and_say_what_next(case: dict[str, Any]) -> None:
         assert len(line) <= 240, line
 
 
+@pytest.mark.parametrize(
+    "name", ["../mgmt1", "mgmt 1", "-mgmt1", "fd00::1", "m\u00fcnchen", "{{ x }}", "m" * 64]
+)
+def test_an_odd_host_name_is_said(name: str) -> None:
+    hostvars, groups = lab()
+    hostvars[name] = {**hostvars.pop("mgmt1"), "inventory_hostname": name}
+    groups = {group: [name if host == "mgmt1" else host for host in hosts] for group, hosts in groups.items()}
+    (error,) = map(str, check_site(hostvars, groups, KNOWN, spelling, served=True))
+    assert error.startswith(f"{name}: inventory_hostname: is no name for a host; at most 63 letters")
+
+
 def test_a_confirmed_shrink_passes() -> None:
     """Case 59: the same contract, with the variable that the error names."""
     shrinks = [case for case in CASES if "deployed" in case and "shrink" in case["errors"][0]]
