@@ -104,9 +104,7 @@ class CallbackModule(CallbackBase):
             self._display.display(f"{host}: {kind} at '{task}': {why}", color="red")
             self._display.display(f"  next: {NEXT[kind]}", color="yellow")
         if bad:
-            self._display.display(
-                "  then run the same command again, or on these alone: --limit "
-                + ",".join(sorted(bad))
-                + " (what is done is not done twice)",
-                color="yellow",
-            )
+            # What fails on the controller is the whole site's: to limit a run to it would leave the site out.
+            hosts = ",".join(sorted(set(bad) - {"localhost"}))
+            alone = f", or on these alone: --limit {hosts} (what is done is not done twice)" if hosts else ""
+            self._display.display(f"  then run the same command again{alone}", color="yellow")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible import context
 
 from callback_plugins.sideband_progress import CallbackModule, minutes, reason
 
@@ -77,3 +79,22 @@ def test_the_reason_is_one_line() -> None:
     )
     assert reason({}) == "see the output above"
     assert minutes(3599) == "59:59"
+
+
+def test_a_fault_on_the_controller_limits_nothing_to_it(callback: CallbackModule) -> None:
+    callback.v2_runner_on_failed(result("localhost", "contract : Stop", msg="does not hold"))
+    callback.v2_playbook_on_stats(stats(localhost=(1, 0)))
+    assert callback._display.lines[-1] == "  then run the same command again"
+
+
+def test_a_file_that_stops_ansible_is_named_once(
+    callback: CallbackModule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hosts.yml").write_text("a: {b\n", encoding="utf-8")
+    monkeypatch.setattr(context, "CLIARGS", {"inventory": (str(tmp_path),)})
+    callback.v2_playbook_on_play_start(named("Mirror"))
+    callback.v2_playbook_on_play_start(named("Identities"))
+    assert [line for line in callback._display.lines if "is no YAML" in line] == [
+        "all: hosts.yml:2:1: is no YAML: while parsing a flow mapping did not find expected ',' or '}';"
+        " mend the file; nothing of it can be read"
+    ]
