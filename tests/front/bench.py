@@ -185,6 +185,7 @@ class Bench:
             self.start(f"{unit}.service")
         for port in (9090, 8532, 8531, 8530, 8533):
             self.wait_for(("127.0.0.1", port))
+        self.hot_ready()
         for address in (
             ("10.21.0.21", 8427),
             ("10.30.0.31", 8428),
@@ -194,7 +195,7 @@ class Bench:
             self.wait_for(address)
 
     def wait_for(self, address: tuple[str, int]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             try:
                 socket_in(NAMESPACE, address, 1).close()
@@ -207,6 +208,18 @@ class Bench:
                         f"nothing answers at {address} ({problem}); ended: {dead}\n{logs}"
                     ) from problem
                 time.sleep(0.1)
+
+    def hot_ready(self, seconds: float = 60) -> None:
+        """The hot tier opens its port before it has read its log again; until then it answers 503."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.plain(9090, "/-/ready")
+                return
+            except (OSError, RuntimeError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def stop_all(self) -> None:
         for unit in list(self.processes):
@@ -233,7 +246,7 @@ class Bench:
         path = "/api/v1/query?query=" + urllib.parse.quote(f"{selector}[1h]")
         return json.loads(self.plain(9090, path))["data"]["result"]
 
-    def hot_when(self, selector: str, count: int = 1, seconds: float = 15) -> list[dict[str, Any]]:
+    def hot_when(self, selector: str, count: int = 1, seconds: float = 60) -> list[dict[str, Any]]:
         deadline = time.monotonic() + seconds
         while len(found := self.hot(selector)) < count and time.monotonic() < deadline:
             time.sleep(0.3)

@@ -36,7 +36,7 @@ def tenant(name: str, address: str = GATEWAY) -> Client:
 
 def patient_socket(host: str, port: int) -> socket.socket:
     """A store that was just started replays its log before it listens."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         try:
             return socket_in(namespace(host), ("127.0.0.1", port), 10)
@@ -48,7 +48,7 @@ def patient_socket(host: str, port: int) -> socket.socket:
 
 def local(host: str, port: int, path: str) -> str:
     """HTTP on a host's own loopback."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         with patient_socket(host, port) as stream:
             stream.sendall(f"GET {path} HTTP/1.1\r\nHost: local\r\nConnection: close\r\n\r\n".encode())
@@ -75,7 +75,7 @@ def minute(expression: str) -> list[dict[str, Any]]:
     return query(8532, expression)
 
 
-def hot_when(selector: str, samples: int = 1, seconds: float = 30) -> list[dict[str, Any]]:
+def hot_when(selector: str, samples: int = 1, seconds: float = 90) -> list[dict[str, Any]]:
     """All samples of the last hour, as soon as there are that many."""
     deadline = time.monotonic() + seconds
     while True:

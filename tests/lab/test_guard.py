@@ -21,7 +21,7 @@ pytestmark = pytest.mark.lab
 ROOT = Path(__file__).resolve().parents[2]
 # The plays name the same host.
 HOST, ADDRESS, DEVICE = "region1", "10.90.0.31", "mgmt0"
-GUARD_SECONDS = 12
+GUARD_SECONDS = 25
 CUT = f"""\
 table netdev sideband_drill {{
   chain cut {{

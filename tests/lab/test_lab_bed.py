@@ -35,7 +35,7 @@ def state(host: str) -> dict[str, object]:
     return found
 
 
-def until(condition: object, seconds: float = 40.0) -> None:
+def until(condition: object, seconds: float = 90.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if callable(condition) and condition():

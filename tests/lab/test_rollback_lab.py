@@ -40,7 +40,7 @@ def level(*words: str) -> dict[str, Any]:
     return found
 
 
-def eventually(what: Callable[[], bool], seconds: float = 40) -> bool:
+def eventually(what: Callable[[], bool], seconds: float = 90) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if what():
@@ -232,7 +232,7 @@ def test_a_restart_of_the_front_keeps_the_document() -> None:
         f"s.sendall(b'show map {RACK_STATE}/intake.map\\n');print(s.recv(65536).decode())"
     )
     assert eventually(
-        lambda: held in on("rack2", f"python3 -c {shlex.quote(script)} 2>/dev/null || true"), 20
+        lambda: held in on("rack2", f"python3 -c {shlex.quote(script)} 2>/dev/null || true")
     )
     assert held != "bytes_per_second 0"
 

@@ -301,7 +301,7 @@ def test_listeners_close_by_themselves_when_nobody_collects(site: Site) -> None:
     wait_until(lambda: ":48427" not in site.run("region1", "ss", "-Hltun"))
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 5.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     import time
 
     until = time.monotonic() + seconds
