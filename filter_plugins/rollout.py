@@ -222,8 +222,9 @@ def _answer(result: Any) -> Any:
     return preflight.parse_first_look(str(result["stdout"]))
 
 
-def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
-    """Every reason why a host of the play cannot take sideband, one line each."""
+def world_errors(hosts: Sequence[str], hostvars: Any, model: Any, reach: bool = True) -> list[str]:
+    """Every reason why a host of the play cannot take sideband, one line each. Without `reach` a host that
+    does not answer is no reason: its ring counts it as failed, and one dead node stops no fleet."""
     from sideband import preflight
     from sideband.load import plain
     from sideband.systems import load as load_systems
@@ -232,8 +233,10 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
     errors = []
     for host in hosts:
         variables = hostvars[host]
-        found = preflight.judge_first_look(host, _answer(variables.get("__preflight_look")), releases)
-        facts = variables.get("__preflight_facts")
+        answer, facts = _answer(variables.get("__preflight_look")), variables.get("__preflight_facts")
+        if not reach and (answer is None or (isinstance(facts, Mapping) and facts.get("unreachable"))):
+            continue
+        found = preflight.judge_first_look(host, answer, releases)
         if isinstance(facts, Mapping) and isinstance(facts.get("facts"), Mapping):
             found += preflight.judge_facts(host, plain(facts["facts"], host), model["hosts"][host])
         elif not found:

@@ -1,5 +1,5 @@
-"""host_state killed before each of its writes and commands in turn, as SIGKILL or a power cut does it: nothing
-of ours runs any more, not even a `finally`. No half state, no lock, no armed switch stays (B2)."""
+"""host_state killed before each of its writes and commands in turn, as SIGKILL or a power cut does it:
+nothing of ours runs any more, not even a `finally`. No half state, no lock, no armed switch stays (B2)."""
 
 from __future__ import annotations
 
