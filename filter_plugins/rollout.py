@@ -85,7 +85,7 @@ def verdict(
         if not against:
             against = gate.judge_series(host, demand, names_before.get(host, ()), names.get(host, ()))
         findings += against
-    findings += _probes(step["hosts"], model, hostvars) if not findings else []
+    findings += _probes(model, hostvars) if not findings else []
     budget = model["rollout"]["failure_budget"]
     earlier = [host for host in failures if host not in step["hosts"]]
     judged = gate.verdict(step["ring"], step["hosts"], findings, earlier, budget)
@@ -99,14 +99,16 @@ def verdict(
     }
 
 
-def _probes(hosts: Sequence[str], model: Any, hostvars: Any) -> list[gate.Finding]:
+def _probes(model: Any, hostvars: Any) -> list[gate.Finding]:
     """What packets around the step have shown. Asked only where nothing else is against it."""
     from sideband import gate
 
     if not model["rollout"]["probes"]:
         return []
-    shown = hostvars[hosts[0]].get("__verify_verdict")
-    if not isinstance(shown, Mapping):
+    # Said on every host that sends packets; a switch is none.
+    said = (hostvars[host].get("__verify_verdict") for host in model["hosts"] if host in hostvars)
+    shown = next((verdict for verdict in said if isinstance(verdict, Mapping) and verdict), None)
+    if shown is None:
         return [
             gate.Finding(
                 "all", gate.PROBES, "the planes could not be probed", "look at the failed task above"
