@@ -40,8 +40,8 @@ NOT_BARE_SYN = "tcp flags & (syn | ack) != syn"
 BARE_SYN = "tcp flags & (syn | ack) == syn"
 # Every interface has such an address by itself, and it does not say whose it is.
 LINK_LOCAL = "fe80::/10"
-# Who would be refused, under `observe`: bounded, for whoever sends chooses how many there are; forgotten a day
-# after the last packet.
+# Who would be refused, under `observe`: bounded, for whoever sends chooses how many there are; forgotten a
+# day after the last packet.
 SEEN_SIZE = 512
 SEEN_SECONDS = 86400
 SEEN_TYPES = {4: "ipv4_addr", 6: "ipv6_addr"}
