@@ -231,9 +231,7 @@ def test_a_restart_of_the_front_keeps_the_document() -> None:
         "import socket;s=socket.socket(socket.AF_UNIX);s.connect('/run/sideband/rack/admin.sock');"
         f"s.sendall(b'show map {RACK_STATE}/intake.map\\n');print(s.recv(65536).decode())"
     )
-    assert eventually(
-        lambda: held in on("rack2", f"python3 -c {shlex.quote(script)} 2>/dev/null || true")
-    )
+    assert eventually(lambda: held in on("rack2", f"python3 -c {shlex.quote(script)} 2>/dev/null || true"))
     assert held != "bytes_per_second 0"
 
 
