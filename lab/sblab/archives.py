@@ -1,5 +1,6 @@
 """Archives beside the package mirror: `.cache/mirror/archives/`, one per component of lab/archives.yml,
-for hosts whose system has no package of it. Packed from the mirror's own packages; equal packages give equal bytes."""
+for hosts whose system has no package of it. Packed from the mirror's own packages; equal packages give equal
+bytes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def fetch(system: System, archive: Archive) -> None:
     part, tree = system.at(f"{archive.store}.part"), system.at(f"{archive.store}.unpacking")
     shutil.rmtree(tree, ignore_errors=True)
     hint = (
-        "nothing was changed\n  next: build the site's mirror and its manifest anew, then run the play again"
+        "nothing was changed\n  next: is the site's mirror up, and does its manifest name this file? "
+        "build both anew, then run the same play again"
     )
     try:
         seen = hashlib.sha256()
@@ -64,7 +65,7 @@ def fetch(system: System, archive: Archive) -> None:
                 file.write(block)
         if seen.hexdigest() != archive.sha256:
             raise StateError(
-                f"{archive.path}: sha256 of {archive.url} is {seen.hexdigest()}, "
+                f"{archive.path}: {archive.url}: sha256 is {seen.hexdigest()}, "
                 f"wanted {archive.sha256}; {hint}"
             )
         os.makedirs(tree, mode=0o755)
