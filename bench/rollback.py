@@ -26,18 +26,19 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "module_utils"), str(ROOT / "lab")]
 
 from sblab import topology  # noqa: E402
-from sideband import report  # noqa: E402
+from sideband import price, report  # noqa: E402
 
 TABLE = "sideband_bench"
 COUNTERS = ("opened", "ssh", "datagrams")
 CONNECTIONS_CLOSE_SECONDS = 150
 SETTLE_SECONDS = 45
 COUNT_SECONDS = 120
-# What a sample weighs on the wire, everything included: TLS, TCP, acknowledgements, and the polls for policy.
-# Stated here before a run. Measured on the lab, a node's connections apart: a batch of the sampler is 575
-# bytes and 20 for each series, a report of the policy process 1300 (16 series), a poll 283. At the lower
-# levels the polls weigh most.
-WIRE_BYTES_PER_SAMPLE = {"full": 27, "reduced": 85, "core": 165, "heartbeat": 99}
+WIRE = {
+    "request": price.WIRE_REQUEST_BYTES,
+    "series": price.WIRE_SERIES_BYTES,
+    "text": price.WIRE_TEXT_BYTES,
+    "poll": price.WIRE_POLL_BYTES,
+}
 
 
 class BenchError(Exception):
@@ -270,12 +271,14 @@ def seconds_of(text: str) -> float:
 
 
 def planned_bytes(series: dict[str, int], level: str, seconds: float) -> float:
-    """Series on the node, times samples in that time, times what a sample weighs on the wire."""
+    """What the plan's price gives for the series of a node, in that time."""
     rungs = ladder()
-    period = next(seconds_of(one["period"]) for one in rungs["levels"] if one["name"] == level)
-    samples = series.get("node", 0) * seconds / period
-    samples += series.get("policy", 0) * seconds / seconds_of(rungs["always"]["period"])
-    return samples * WIRE_BYTES_PER_SAMPLE[level]
+    rung = next(one for one in rungs["levels"] if one["name"] == level)
+    sampled = price.level_bytes_per_second(series.get("node", 0), seconds_of(rung["period"]))
+    steady = price.always_bytes_per_second(
+        series.get("policy", 0), seconds_of(rungs["always"]["period"]), seconds_of(rung["poll"])
+    )
+    return (sampled + steady) * seconds
 
 
 def count_bytes(level: str) -> dict[str, Any]:
@@ -294,7 +297,7 @@ def count_bytes(level: str) -> dict[str, Any]:
 
 
 def measure(level: str) -> dict[str, Any]:
-    say(f"stated before the run: {WIRE_BYTES_PER_SAMPLE[level]} bytes a sample on the wire at {level}")
+    say(f"stated before the run: {WIRE} (sideband.price)")
     highest = ladder()["levels"][0]["name"]
     if any(document["level"] != highest for document in in_force()):
         play("restore")
@@ -319,7 +322,7 @@ def measure(level: str) -> dict[str, Any]:
         "packets_at_training_nodes": touched_in_all,
         "callers_of_training_nodes": callers,
         "connections_during_rollback": connections(touched),
-        "wire_bytes_per_sample": WIRE_BYTES_PER_SAMPLE[level],
+        "wire_bytes": WIRE,
         "bytes_vs_plan": ratio,
         "bytes": weighed,
         "restore": {**up["figures"], "command_seconds": round(restore_seconds, 1)},
@@ -351,7 +354,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--level", default="core", choices=WIRE_BYTES_PER_SAMPLE)
+    parser.add_argument("--level", default="core", choices=[one["name"] for one in ladder()["levels"]])
     parser.add_argument("--counters", choices=("start", "read", "stop"))
     options = parser.parse_args()
     try:

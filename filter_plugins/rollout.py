@@ -85,7 +85,7 @@ def verdict(
         if not against:
             against = gate.judge_series(host, demand, names_before.get(host, ()), names.get(host, ()))
         findings += against
-    findings += _probes(step["hosts"], model, hostvars) if not findings else []
+    findings += _probes(model, hostvars) if not findings else []
     budget = model["rollout"]["failure_budget"]
     earlier = [host for host in failures if host not in step["hosts"]]
     judged = gate.verdict(step["ring"], step["hosts"], findings, earlier, budget)
@@ -99,14 +99,16 @@ def verdict(
     }
 
 
-def _probes(hosts: Sequence[str], model: Any, hostvars: Any) -> list[gate.Finding]:
+def _probes(model: Any, hostvars: Any) -> list[gate.Finding]:
     """What packets around the step have shown. Asked only where nothing else is against it."""
     from sideband import gate
 
     if not model["rollout"]["probes"]:
         return []
-    shown = hostvars[hosts[0]].get("__verify_verdict")
-    if not isinstance(shown, Mapping):
+    # Said on every host that sends packets; a switch is none.
+    said = (hostvars[host].get("__verify_verdict") for host in model["hosts"] if host in hostvars)
+    shown = next((verdict for verdict in said if isinstance(verdict, Mapping) and verdict), None)
+    if shown is None:
         return [
             gate.Finding(
                 "all", gate.PROBES, "the planes could not be probed", "look at the failed task above"
@@ -225,8 +227,9 @@ def _answer(result: Any) -> Any:
     return preflight.parse_first_look(str(result["stdout"]))
 
 
-def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
-    """Every reason why a host of the play cannot take sideband, one line each."""
+def world_errors(hosts: Sequence[str], hostvars: Any, model: Any, reach: bool = True) -> list[str]:
+    """Every reason why a host of the play cannot take sideband, one line each. Without `reach` a host that
+    does not answer is no reason: its ring counts it as failed, and one dead node stops no fleet."""
     from sideband import preflight
     from sideband.load import plain
     from sideband.systems import load as load_systems
@@ -235,8 +238,10 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any) -> list[str]:
     errors = []
     for host in hosts:
         variables = hostvars[host]
-        found = preflight.judge_first_look(host, _answer(variables.get("__preflight_look")), releases)
-        facts = variables.get("__preflight_facts")
+        answer, facts = _answer(variables.get("__preflight_look")), variables.get("__preflight_facts")
+        if not reach and (answer is None or (isinstance(facts, Mapping) and facts.get("unreachable"))):
+            continue
+        found = preflight.judge_first_look(host, answer, releases)
         if isinstance(facts, Mapping) and isinstance(facts.get("facts"), Mapping):
             found += preflight.judge_facts(host, plain(facts["facts"], host), model["hosts"][host])
         elif not found and not _known(variables.get("__preflight_look"), facts):

@@ -47,7 +47,7 @@ def _visit(results: Any) -> dict[str, Any]:
 def sideband_verify_verdict(
     model: Any, options: Any, visits: Any, expected: Any, seconds: Any, about: Any
 ) -> Any:
-    """{passed, causes, figures, json, html} from all visits: host -> [open, shoot, collect]."""
+    """{passed, causes, figures, observed, hit, json, html} from all visits: host -> its phases."""
     model = _plain(model)
     plan = verify_plan.make(model, verify_pairs.options(_plain(options)))
     found = {str(name): _visit(results) for name, results in _plain(visits).items()}
@@ -61,6 +61,7 @@ def sideband_verify_verdict(
         "figures": verdict.figures,
         "causes": [str(cause) for cause in verdict.causes],
         "observed": dict(verdict.observed),
+        "hit": list(verdict.hit),
         "json": report.text(written),
         "html": verify_page.render(model, plan, verdict, facts),
     }

@@ -104,6 +104,7 @@ class Fleet:
             "library",
             "roles/host/tasks",
             "roles/layer/tasks",
+            "roles/contract/tasks",
             "hosts",
             "bin",
             "inventory",
@@ -154,6 +155,13 @@ class Fleet:
         (plays / "ring.yml").write_text(render(plays))
         host = [{"host_state": {"owner": "{{ sideband_host_owner }}", "state": "{{ sideband_host_state }}"}}]
         (self.directory / "roles/host/tasks/main.yml").write_text(yaml.safe_dump(host))
+        record = {
+            "content": "{{ sideband_model.digest }}",
+            "dest": f"{self.directory}/record",
+            "mode": "0644",
+        }
+        write = {"ansible.builtin.copy": record, "when": "__contract_whole and not ansible_check_mode"}
+        (self.directory / "roles/contract/tasks/record.yml").write_text(yaml.safe_dump([write]))
         content = "{{ sideband_model.content[inventory_hostname] }}"
         change = [{"host_state": {"owner": "layer", "content": content}}]
         (self.directory / "roles/layer/tasks/main.yml").write_text(yaml.safe_dump(change))
@@ -234,6 +242,12 @@ class Fleet:
     def end(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+    @property
+    def recorded(self) -> str:
+        """What the controller's record says is in force; "" where there is none."""
+        path = self.directory / "record"
+        return path.read_text() if path.exists() else ""
 
     @property
     def log(self) -> str:

@@ -15,7 +15,17 @@ from .budget import assumed, node_size
 from .catalogue import entry_of, statistics
 from .errors import Error
 from .load import SITE
-from .price import WIRE_BYTES_PER_SAMPLE, NodeSize, series
+from .price import (
+    WIRE_POLL_BYTES,
+    WIRE_REQUEST_BYTES,
+    WIRE_SERIES_BYTES,
+    WIRE_TEXT_BYTES,
+    NodeSize,
+    always_bytes_per_second,
+    batch_bytes,
+    level_bytes_per_second,
+    series,
+)
 
 Record = dict[str, Any]
 
@@ -32,9 +42,18 @@ FIGURES = {
     figure.name: figure
     for figure in (
         Figure(
-            "wire", WIRE_BYTES_PER_SAMPLE, "bytes a sample on every hop",
-            "measured at a node's interface, vmagent 1.112, mutual TLS, small batches; fuller ones cost less",
+            "wire_request", WIRE_REQUEST_BYTES, "bytes a request on every hop",
+            "measured at a node's interface: remote write, vmagent 1.112, mutual TLS, its answer included",
         ),
+        Figure(
+            "wire_series", WIRE_SERIES_BYTES, "bytes a sample in it",
+            "measured there: compressed, the labels included",
+        ),
+        Figure(
+            "wire_text", WIRE_TEXT_BYTES, "bytes a sample that is always sent",
+            "measured there: the policy process reports in plain text",
+        ),
+        Figure("wire_poll", WIRE_POLL_BYTES, "bytes a question for the level", "measured there: unchanged"),
         Figure(
             "prometheus", 2, "bytes a sample on disk",
             "Prometheus' storage documentation: 1 to 2 bytes a sample on average",
@@ -116,6 +135,18 @@ def _raw(streams: Iterable[tuple[str, int, int]]) -> Load:
     return Load(sum(count for _, count, _ in listed), sum(count / period for _, count, period in listed))
 
 
+def _sent(model: Mapping[str, Any], size: NodeSize) -> float:
+    """Bytes a second on a node's telemetry interface, at the highest level."""
+    ladder = model["ladder"]
+    level, always = ladder["levels"][ladder["order"][0]], ladder["always"]
+    kept, steady = (
+        sum(metric_series(model, metric, size) for metric in part["metrics"]) for part in (level, always)
+    )
+    return level_bytes_per_second(kept, level["period_seconds"]) + always_bytes_per_second(
+        steady, always["period_seconds"], level["poll_seconds"]
+    )
+
+
 def _coarse(
     model: Mapping[str, Any], tier: Mapping[str, Any], streams: Iterable[tuple[str, int, int]]
 ) -> Load:
@@ -151,36 +182,39 @@ def classes(model: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]
 def plan(model: Mapping[str, Any]) -> Record:
     """The whole plan as plain data, as it is recorded after a rollout."""
     node_load: dict[str, Load] = {}
+    node_sent: dict[str, float] = {}
     tiers = list(model["tiers"].values())
     stored = {tier["name"]: Load(0, 0.0) for tier in tiers}
     by_class = []
     for spec, nodes in classes(model):
         streams = list(_streams(model, node_size(spec)))
         load = _raw(streams)
+        sent = _sent(model, node_size(spec))
         node_load.update(dict.fromkeys(nodes, load))
+        node_sent.update(dict.fromkeys(nodes, sent))
         for number, tier in enumerate(tiers):
             one = load if number == 0 else _coarse(model, tier, streams)
             stored[tier["name"]] += Load(one.series * len(nodes), one.samples * len(nodes))
-        by_class.append(_class(spec, nodes, load))
+        by_class.append(_class(spec, nodes, load, sent))
     return {
         "level": model["ladder"]["order"][0],
         "series": sum(load.series for load in node_load.values()),
         "samples_per_second": round(sum(load.samples for load in node_load.values()), 3),
         "nodes": by_class,
         "metrics": _metrics(model),
-        "hops": list(_hops(model, node_load)),
+        "hops": list(_hops(model, node_load, node_sent)),
         "tiers": [_tier(model, tier, stored[tier["name"]]) for tier in tiers],
         "memory": list(_memory(model, node_load, stored)),
     }
 
 
-def _class(spec: Mapping[str, Any], nodes: list[str], load: Load) -> Record:
+def _class(spec: Mapping[str, Any], nodes: list[str], load: Load, sent: float) -> Record:
     return {
         "name": spec["name"],
         "count": len(nodes),
         "series": load.series,
         "samples_per_second": round(load.samples, 3),
-        "bytes_per_second": math.ceil(load.samples * value("wire")),
+        "bytes_per_second": math.ceil(sent),
         "cpu_percent": round(100 * load.samples * value("scrape_cpu") / 10**6, 2),
         "memory_bytes": int(value("node_memory")),
         "limits": {key: spec[key] for key in ("bytes_per_second", "cpu_percent", "memory_bytes")},
@@ -198,10 +232,13 @@ def _metrics(model: Mapping[str, Any]) -> Record:
     return found
 
 
-def _hops(model: Mapping[str, Any], node_load: Mapping[str, Load]) -> Iterator[Record]:
-    """The busiest sender of each hop, and the share that its flow guarantees it."""
+def _hops(
+    model: Mapping[str, Any], node_load: Mapping[str, Load], node_sent: Mapping[str, float]
+) -> Iterator[Record]:
+    """The busiest sender of each hop, and the share that its flow guarantees it. Above the nodes an agent
+    sends once a second what came in."""
     rates = {flow["name"]: flow["rate_bits_per_second"] // 8 for flow in model["flows"]}
-    sent = {node: load.samples for node, load in node_load.items()}
+    sent = dict(node_sent)
     for flow, word in HOPS:
         senders = [name for name, host in model["hosts"].items() if word in host["words"]]
         if flow not in rates or not senders:
@@ -209,17 +246,17 @@ def _hops(model: Mapping[str, Any], node_load: Mapping[str, Load]) -> Iterator[R
         if word == "rack":
             for host in senders:
                 rack = model["hosts"][host]["rack"]
-                sent[host] = sum(
-                    load.samples for node, load in node_load.items() if model["hosts"][node]["rack"] == rack
-                )
+                below = (node for node in node_load if model["hosts"][node]["rack"] == rack)
+                sent[host] = batch_bytes(sum(node_load[node].samples for node in below))
         if word == "region":
             # Each rack sends to its first region: the busiest case is one region that takes them all.
-            sent.update(dict.fromkeys(senders, sum(load.samples for load in node_load.values())))
+            total = batch_bytes(sum(load.samples for load in node_load.values()))
+            sent.update(dict.fromkeys(senders, total))
         busiest = max(senders, key=lambda name: sent.get(name, 0.0))
         yield {
             "flow": flow,
             "host": busiest,
-            "bytes_per_second": math.ceil(sent.get(busiest, 0.0) * value("wire")),
+            "bytes_per_second": math.ceil(sent.get(busiest, 0.0)),
             "limit_bytes_per_second": rates[flow],
         }
 

@@ -240,7 +240,8 @@ def verdict(
 ) -> Verdict:
     """Whether the next step may begin. The canary ring is there to fail early, so no budget forgives it;
     later the whole fleet shares one (case 14). A finding against the step itself is never forgiven."""
-    listed = sorted(findings, key=lambda each: each.host)  # a host's first finding is its cause
+    # A host's first finding is its cause: what is checked first explains what is checked later.
+    listed = sorted(findings, key=lambda each: (each.host, CHECKS.index(each.check)))
     failed: dict[str, str] = {}
     for finding in listed:
         if finding.host in hosts:

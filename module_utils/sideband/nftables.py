@@ -11,6 +11,9 @@ What is accepted on a guarded interface, in this order:
 3. ICMP errors (path MTU), and echo between the two ends of a listed flow;
 4. listed flows in; replies to listed flows out, never a bare SYN;
 5. nothing else: counter `<device>_unlisted`.
+
+A plane that only observes accepts what it counts, and remembers whom enforcing would hit: sets
+`<device>_seen4` and `<device>_seen6` of source, protocol and destination port, each element with its counter.
 """
 
 from __future__ import annotations
@@ -37,6 +40,11 @@ NOT_BARE_SYN = "tcp flags & (syn | ack) != syn"
 BARE_SYN = "tcp flags & (syn | ack) == syn"
 # Every interface has such an address by itself, and it does not say whose it is.
 LINK_LOCAL = "fe80::/10"
+# Who would be refused, under `observe`: bounded, for whoever sends chooses how many there are; forgotten a day
+# after the last packet.
+SEEN_SIZE = 512
+SEEN_SECONDS = 86400
+SEEN_TYPES = {4: "ipv4_addr", 6: "ipv6_addr"}
 
 
 @dataclass(frozen=True)
@@ -75,22 +83,58 @@ def _peers(hosts: Iterable[Host], plane: str, family: int) -> list[str]:
     return sort_addresses(host.interfaces[plane].address(family) for host in hosts)
 
 
-class _Guarded:
-    """The chains of one interface of kind telemetry or query."""
+class _Part:
+    """The chains of one interface, and what they refuse."""
 
     def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
         self.site, self.host, self.interface, self.label = site, host, interface, label
-        self.plane = site.planes[interface.plane]
-        self.verdict = "accept" if interface.mode == "observe" else "drop"
+        self.observes = interface.mode == "observe"
+
+    def reasons(self) -> list[str]:
+        raise NotImplementedError
 
     def counters(self) -> list[Counter]:
         return [
             Counter(f"{self.label}_{reason}", self.interface.device, self.interface.plane, reason)
-            for reason in ("address", "unlisted")
+            for reason in self.reasons()
         ]
 
-    def _refuse(self, reason: str) -> str:
-        return f"counter name {self.label}_{reason} {self.verdict}"
+    def sets(self) -> list[str]:
+        if not self.observes:
+            return []
+        return [
+            f"  set {self.label}_seen{family} {{ type {kind} . inet_proto . inet_service; size {SEEN_SIZE};"
+            f" flags dynamic, timeout; timeout {SEEN_SECONDS}s; }}"
+            for family, kind in SEEN_TYPES.items()
+        ]
+
+    def _refuse(self, reason: str, match: str = "", families: Iterable[int] = (4, 6)) -> list[str]:
+        """What is not let in. `match` says which packets, and can only be of these families."""
+        words = match.split()
+        counted = " ".join(
+            [*words, "counter name", f"{self.label}_{reason}", "accept" if self.observes else "drop"]
+        )
+        if not self.observes:
+            return [counted]
+        # A rule of its own: a full set must not let a packet pass uncounted.
+        noted = []
+        for family, word in FAMILIES:
+            if family in families:
+                key = f"{{ {word} saddr . meta l4proto . th dport counter }}"
+                note = f"meta l4proto {{ tcp, udp }} update @{self.label}_seen{family} {key}"
+                noted.append(" ".join([*(words or ["meta", "protocol", word]), note]))
+        return [*noted, counted]
+
+
+class _Guarded(_Part):
+    """The chains of one interface of kind telemetry or query."""
+
+    def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
+        super().__init__(site, host, interface, label)
+        self.plane = site.planes[interface.plane]
+
+    def reasons(self) -> list[str]:
+        return ["address", "unlisted"]
 
     def flows(self) -> list[Flow]:
         return [flow for flow in self.site.flows if flow.plane == self.interface.plane]
@@ -112,14 +156,14 @@ class _Guarded:
         for family, word in FAMILIES:
             own = self.interface.address(family)
             match = f"{word} daddr != {own}" if own else f"meta protocol {word}"
-            lines.append(f"{match} {self._refuse('address')}")
+            lines += self._refuse("address", match, (family,))
         lines += ICMP_ERRORS
         for family, word in FAMILIES:
             if self.interface.address(family):
                 lines += self._echo(family, word)
                 for flow in self.flows():
                     lines += self._flow_in(flow, family, word)
-        return lines + [self._refuse("unlisted")]
+        return lines + self._refuse("unlisted")
 
     def _echo(self, family: int, word: str) -> list[str]:
         ends: list[Host] = []
@@ -167,26 +211,13 @@ class _Guarded:
         return lines
 
 
-class _Management:
+class _Management(_Part):
     """The chain of a management interface: the site's own traffic passes; another plane's address does not
     answer here, and a training node takes nothing from a source but replies. A link-local sender may be a
     source, so it opens no connection to a training node either."""
 
-    def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
-        self.site, self.host, self.interface, self.label = site, host, interface, label
-        self.verdict = "accept" if interface.mode == "observe" else "drop"
-
     def reasons(self) -> list[str]:
         return ["address", "source"] if "node" in self.host.words else ["address"]
-
-    def counters(self) -> list[Counter]:
-        return [
-            Counter(f"{self.label}_{reason}", self.interface.device, self.interface.plane, reason)
-            for reason in self.reasons()
-        ]
-
-    def _refuse(self, reason: str) -> str:
-        return f"counter name {self.label}_{reason} {self.verdict}"
 
     def ingress(self) -> list[str]:
         lines = list(NEIGHBOUR)
@@ -197,7 +228,7 @@ class _Management:
                 if name != self.interface.plane
             )
             if others:
-                lines.append(f"{word} daddr {_set(others)} {self._refuse('address')}")
+                lines += self._refuse("address", f"{word} daddr {_set(others)}", (family,))
         if "source" not in self.reasons():
             return lines
         lines += ICMP_ERRORS
@@ -205,9 +236,9 @@ class _Management:
             sources = self.site.sources(family)
             if sources:
                 lines.append(f"{word} saddr {_set(sources)} {NOT_BARE_SYN} accept")
-                lines.append(f"{word} saddr {_set(sources)} {self._refuse('source')}")
+                lines += self._refuse("source", f"{word} saddr {_set(sources)}", (family,))
         if self.site.sources(4) + self.site.sources(6):
-            lines.append(f"ip6 saddr {LINK_LOCAL} {BARE_SYN} {self._refuse('source')}")
+            lines += self._refuse("source", f"ip6 saddr {LINK_LOCAL} {BARE_SYN}", (6,))
         return lines
 
     def egress(self) -> list[str]:
@@ -230,12 +261,14 @@ def compile_ruleset(site: Site, host: Host) -> Ruleset:
     interfaces = hooked(host)
     names = labels(interface.device for interface in interfaces.values())
     counters: list[Counter] = []
+    sets: list[str] = []
     chains: list[str] = []
     for interface in interfaces.values():
         label = names[interface.device]
         kind = _Management if interface.kind == "management" else _Guarded
         part = kind(site, host, interface, label)
         counters += part.counters()
+        sets += part.sets()
         chains += _chain("ingress", label, interface.device, part.ingress())
         egress = part.egress()
         if egress:
@@ -248,6 +281,7 @@ def compile_ruleset(site: Site, host: Host) -> Ruleset:
         f"delete table {FAMILY} {TABLE}",
         f"table {FAMILY} {TABLE} {{",
         *(f"  counter {counter.name} {{ }}" for counter in counters),
+        *sets,
         *chains,
         "}",
     ]

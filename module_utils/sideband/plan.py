@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Callable
 
 from .capacity import FIGURES, bits, excess, plan, size
-from .price import ROOMY_NODE, SMALL_NODE, WIRE_BYTES_PER_SAMPLE, NodeSize, bytes_per_second, series
+from .price import ROOMY_NODE, SMALL_NODE, NodeSize, always_bytes_per_second, level_bytes_per_second, series
 
 
-def _human(count: int) -> str:
-    value = float(count)
+def _human(value: float) -> str:
     for unit in ("B", "kB", "MB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -52,8 +51,10 @@ def _levels(model: Mapping[str, Any]) -> list[str]:
     for name in ladder["order"]:
         level = ladder["levels"][name]
         costs = [
-            bytes_per_second(level["metrics"], level["period_seconds"], size)
-            + bytes_per_second(always["metrics"], always["period_seconds"], size)
+            level_bytes_per_second(series(level["metrics"], size), level["period_seconds"])
+            + always_bytes_per_second(
+                series(always["metrics"], size), always["period_seconds"], level["poll_seconds"]
+            )
             for size in (SMALL_NODE, ROOMY_NODE)
         ]
         rows.append(
@@ -69,11 +70,7 @@ def _levels(model: Mapping[str, Any]) -> list[str]:
     lines += _table(rows)
     lines += [
         f"  small: {_size(SMALL_NODE)}; large: {_size(ROOMY_NODE)}.",
-        (
-            f"  {WIRE_BYTES_PER_SAMPLE} bytes a sample, measured with vmagent over mutual TLS at small"
-            " batches;"
-        ),
-        f"  every level includes the {len(always['metrics'])} series that are always sent.",
+        f"  every level includes the {len(always['metrics'])} names that are always sent, and the polls.",
     ]
     return lines
 

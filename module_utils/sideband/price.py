@@ -1,11 +1,14 @@
 """What telemetry costs: series, samples and bytes of each level, for the capacity plan and for the intake
 limit that a rack puts on every node's certificate.
 
-The figures and where they come from:
+The figures and where they come from, all measured at a node's telemetry interface with vmagent 1.112 and the
+policy process over mutual TLS, TCP and TLS framing and acknowledgements included:
 
-`WIRE_BYTES_PER_SAMPLE` 229: measured at a node's telemetry interface with vmagent 1.112 remote write over
-mutual TLS and small batches (tens of series), each series with its identity label, TCP and TLS framing
-included. Bigger batches compress far better, so for `full` it is an upper bound.
+`WIRE_REQUEST_BYTES` 575: a remote-write request before its first series, and its answer.
+`WIRE_SERIES_BYTES` 20: one more series with one sample in it, compressed. Counters of one kind compress best;
+label sets of their own cost up to twice as much.
+`WIRE_TEXT_BYTES` 45: one more series in a report of the policy process, which is plain text.
+`WIRE_POLL_BYTES` 283: asking for the level and hearing that it is the same.
 
 `ROOMY_NODE`: the node that a limit must not hurt. A limit is admission control: it has to be above what the
 largest honest node sends at a level and far below what the level above sends. `families` gives how many
@@ -15,11 +18,17 @@ one series.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-WIRE_BYTES_PER_SAMPLE = 229
+WIRE_REQUEST_BYTES = 575
+WIRE_SERIES_BYTES = 20
+WIRE_TEXT_BYTES = 45
+WIRE_POLL_BYTES = 283
+# vmagent cuts a scrape into requests of at most this many rows (its -remoteWrite.maxRowsPerBlock).
+REQUEST_ROWS = 10000
 # The rack averages over a minute: one batch more than the average may fall into it, and a retry sends twice.
 INTAKE_HEADROOM = 2.0
 # Below this a limit would stop connection set-up and vmagent's own `up` and scrape_* series.
@@ -79,11 +88,22 @@ def keep_pattern(metrics: Iterable[str]) -> str:
     return "^(?:" + "|".join(parts) + ")$" if parts else ""
 
 
-def bytes_per_second(metrics: Iterable[str], period: int, node: NodeSize) -> int:
-    """What a node of that size sends of these metrics, on the wire; rounded up."""
-    return -(-series(metrics, node) * WIRE_BYTES_PER_SAMPLE // period)
+def batch_bytes(count: float, each: int = WIRE_SERIES_BYTES) -> float:
+    """What `count` samples weigh that are sent at once; nothing where there are none."""
+    return math.ceil(count / REQUEST_ROWS) * WIRE_REQUEST_BYTES + count * each
+
+
+def level_bytes_per_second(count: int, period: float) -> float:
+    """The sampler at a level that keeps `count` series, on the wire."""
+    return batch_bytes(count) / period
+
+
+def always_bytes_per_second(count: int, period: float, poll: float) -> float:
+    """The policy process at a level that it polls every `poll` seconds, on the wire."""
+    return batch_bytes(count, WIRE_TEXT_BYTES) / period + WIRE_POLL_BYTES / poll
 
 
 def intake_bytes_per_second(metrics: Iterable[str], period: int) -> int:
     """The limit that a rack puts on one node's certificate at a level."""
-    return max(INTAKE_FLOOR_BYTES, int(bytes_per_second(metrics, period, ROOMY_NODE) * INTAKE_HEADROOM))
+    sent = level_bytes_per_second(series(metrics, ROOMY_NODE), period)
+    return max(INTAKE_FLOOR_BYTES, math.ceil(sent * INTAKE_HEADROOM))

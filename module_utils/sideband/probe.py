@@ -60,7 +60,12 @@ def _shoot(run: Record, request: Record, directory: str) -> Record:
 
 
 def _collect(run: Record, request: Record, directory: str) -> Record:
-    result: Record = {"counters": probe_facts.counters(), "devices": {}, "problem": ""}
+    result: Record = {
+        "counters": probe_facts.counters(),
+        "seen": probe_facts.seen(),
+        "devices": {},
+        "problem": "",
+    }
     try:
         result["devices"] = probe_observer.ask(directory)
     except (OSError, ValueError) as error:

@@ -57,6 +57,34 @@ def counters(family: str = "netdev", table: str = "sideband") -> dict[str, int]:
     }
 
 
+def seen(family: str = "netdev", table: str = "sideband") -> list[Record]:
+    """Whom a plane that only observes would have refused: {set, source, protocol, port, packets}."""
+    try:
+        listed = json.loads(command("nft", "-j", "list", "table", family, table))
+    except OSError:
+        return []
+    return seen_in(listed["nftables"])
+
+
+def seen_in(listed: list[Record]) -> list[Record]:
+    found = []
+    for one in listed:
+        for each in one.get("set", {}).get("elem", []):
+            element = each.get("elem", {}) if isinstance(each, dict) else {}
+            key = element.get("val", {}).get("concat", []) if isinstance(element.get("val"), dict) else []
+            if len(key) == 3:
+                found.append(
+                    {
+                        "set": one["set"]["name"],
+                        "source": str(key[0]),
+                        "protocol": str(key[1]),
+                        "port": int(key[2]),
+                        "packets": int(element.get("counter", {}).get("packets", 0)),
+                    }
+                )
+    return found
+
+
 def hooks(devices: list[str]) -> list[str]:
     """Chains of any table that hook one of these devices, as `family table chain device`."""
     return hooks_in(command("nft", "list", "chains"), devices) if devices else []

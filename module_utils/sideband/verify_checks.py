@@ -35,6 +35,7 @@ class Verdict(NamedTuple):
     causes: list[Cause]
     cells: Mapping[Pair, tuple[str, list[Outcome]]]
     observed: Mapping[str, int]
+    hit: Sequence[str]
 
 
 def judge(
@@ -97,7 +98,13 @@ def judge(
         "seconds": round(seconds, 1),
     }
     return Verdict(
-        all(one["pass"] for one in checks), figures, checks, causes, matrix, would_drop(model, evidence)
+        all(one["pass"] for one in checks),
+        figures,
+        checks,
+        causes,
+        matrix,
+        would_drop(model, evidence),
+        would_hit(model, evidence, plan.options.port),
     )
 
 
@@ -265,3 +272,17 @@ def would_drop(model: Mapping[str, Any], evidence: Evidence) -> dict[str, int]:
             if modes[counter["device"]] == "observe":
                 found[f"{name} {counter['name']}"] = int(counted.get(counter["name"], 0))
     return found
+
+
+def would_hit(model: Mapping[str, Any], evidence: Evidence, probes_port: int) -> list[str]:
+    """Whom enforcing would hit, the most packets first: `node1 edge0: 10.21.0.99 tcp 9100: 14 packets`. The
+    probes' own listener port is left out; other probes of the last day are among them."""
+    found: list[tuple[int, str]] = []
+    for name, host in model["hosts"].items():
+        devices = {one["name"].removesuffix(f"_{one['reason']}"): one["device"] for one in host["counters"]}
+        for one in evidence.visits.get(name, {}).get("collect", {}).get("seen", ()):
+            device = devices.get(one["set"].rpartition("_seen")[0])
+            if device and one["port"] != probes_port:
+                who = f"{one['source']} {one['protocol']} {one['port']}"
+                found.append((one["packets"], f"{name} {device}: {who}: {one['packets']} packets"))
+    return [line for _, line in sorted(found, key=lambda each: (-each[0], each[1]))]

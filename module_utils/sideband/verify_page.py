@@ -15,6 +15,7 @@ from .verify_pairs import Pair, Plan
 
 Record = dict[str, Any]
 WAY = ("node", "rack", "region", "lake", "logs", "gateway", "alerts", "archive", "policy")
+MOST_HIT = 50  # more than anybody reads
 STATES = {PASS: "as foretold", FAIL: "not so", OBSERVED: "observed, not dropped", UNTESTED: "not tested"}
 
 
@@ -214,12 +215,17 @@ def _tables(verdict: Verdict) -> str:
         {"name": name, "pass": True, "got": count, "want": "would be dropped"}
         for name, count in verdict.observed.items()
     ]
+    hit = [
+        {"name": who, "pass": True, "got": packets, "want": "would be dropped"}
+        for who, _, packets in (line.rpartition(": ") for line in verdict.hit[:MOST_HIT])
+    ]
     return (
         "<div class=columns>"
         + _list(
             "Counters", "counter", [{**one, "name": one["name"].removeprefix("counter ")} for one in counters]
         )
         + (_list("Planes that only observe", "counter", observed) if observed else "")
+        + (_list("Whom enforcing would hit", "host, source and port", hit) if hit else "")
         + _list("Training nodes and data", "check", rest)
         + "</div>"
     )

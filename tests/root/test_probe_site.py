@@ -260,6 +260,14 @@ def test_a_plane_in_observe_counts_and_lists_what_it_would_drop() -> None:
     assert verdict.observed["node1 edge0_unlisted"] > 0
     assert "node1 mgmt0_source" not in verdict.observed
     assert "observed" in {state for state, _ in verdict.cells.values()}
+    # By source and port: node2's frame for the port that only rack1 serves.
+    assert any(
+        re.fullmatch(r"node1 edge0: 10\.21\.0\.\d+ tcp \d+: [1-9]\d* packets", line) for line in verdict.hit
+    )
+    assert any(line.startswith("node1 edge0: fd00:5b:21::") for line in verdict.hit)
+    assert not any("mgmt0" in line for line in verdict.hit)
+    sources = {line.split()[2] for line in verdict.hit}
+    assert all(source.startswith(("10.21.0.", "fd00:5b:21::", "fe80:")) for source in sources), sources
 
 
 def test_an_observer_that_died_leaves_no_cell_green(sound: Site) -> None:

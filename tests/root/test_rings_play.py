@@ -31,9 +31,11 @@ def test_the_canary_alone_and_the_rollout_goes_on_from_there(fleet: Fleet) -> No
     fleet.release("v2")
     assert fleet.run("canary").returncode == 0, fleet.log
     assert fleet.contents() == {"n1": "v2", "n2": "v1", "n3": "v1", "n4": "v1"}
+    assert fleet.recorded == ""
     assert fleet.run().returncode == 0, fleet.log
     assert "goes on where it stopped" in fleet.log
     assert set(fleet.contents().values()) == {"v2"}
+    assert '"n4": "v2"' in fleet.recorded
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,7 @@ def test_a_bad_canary_goes_back_and_later_rings_are_untouched(fleet: Fleet, faul
     assert fleet.ledger["canary"]["cause"].startswith(cause)
     assert f"stopped at canary: {cause}" in fleet.log
     assert "n1 is back, byte for byte" in fleet.log
+    assert fleet.recorded == ""
 
 
 def test_case_13_an_unreachable_canary_is_failed_and_nothing_later_begins(fleet: Fleet) -> None:

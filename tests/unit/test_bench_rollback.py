@@ -33,6 +33,7 @@ def test_a_kept_session_counts_as_a_connection() -> None:
     assert rollback.connections({"node1": {**quiet, "opened": 2, "ssh": 40}, "node2": quiet}) == 2
 
 
-def test_the_plan_is_series_times_samples_times_the_constant() -> None:
-    constant = rollback.WIRE_BYTES_PER_SAMPLE["core"]
-    assert rollback.planned_bytes({"node": 5, "policy": 16}, "core", 120) == (5 * 4 + 16 * 12) * constant
+def test_the_plan_is_the_price_of_what_the_node_has() -> None:
+    """core: the sampler every 30 s, a report every 10 s, a poll every 2 s."""
+    sampler, reports, polls = 4 * (575 + 20 * 5), 12 * (575 + 45 * 16), 60 * 283
+    assert rollback.planned_bytes({"node": 5, "policy": 16}, "core", 120) == sampler + reports + polls

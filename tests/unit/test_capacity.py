@@ -28,15 +28,18 @@ def test_samples_are_series_by_their_periods() -> None:
     always = 8 + 2 * 2  # three file systems for each of two names
     assert node["series"] == 350 + always
     assert node["samples_per_second"] == pytest.approx(350 / 5 + always / 10)
-    assert node["bytes_per_second"] == pytest.approx(node["samples_per_second"] * 229, abs=1)
+    # A request each period and each report, a poll every 2 s.
+    sent = (575 + 20 * 350) / 5 + (575 + 45 * always) / 10 + 283 / 2
+    assert node["bytes_per_second"] == pytest.approx(sent, abs=1)
 
 
 def test_each_hop_carries_what_is_below_it() -> None:
     hops = {hop["flow"]: hop for hop in capacity.plan(model())["hops"]}
-    push, relay, store = (hops[name]["bytes_per_second"] for name in ("push", "relay", "store"))
+    relay, store = (hops[name]["bytes_per_second"] for name in ("relay", "store"))
+    samples = capacity.plan(model())["nodes"][0]["samples_per_second"]
     assert hops["relay"]["host"] == "rack1"  # two of the three nodes
-    assert relay == pytest.approx(2 * push, abs=2)
-    assert store == pytest.approx(3 * push, abs=3)
+    assert relay == pytest.approx(575 + 20 * 2 * samples, abs=1)
+    assert store == pytest.approx(575 + 20 * 3 * samples, abs=1)
 
 
 def test_a_tier_takes_samples_by_retention_by_bytes() -> None:

@@ -74,15 +74,20 @@ def test_series_follow_the_node() -> None:
     assert price.series(["node_load*"], node) == 3
 
 
-def test_bytes_are_series_by_samples_by_the_wire() -> None:
-    node = price.SMALL_NODE
-    assert price.bytes_per_second(["up", "node_load1"], 2, node) == price.WIRE_BYTES_PER_SAMPLE
-    assert price.bytes_per_second([], 60, node) == 0
+def test_bytes_are_requests_and_what_is_in_them() -> None:
+    assert price.level_bytes_per_second(2, 5) == (575 + 2 * 20) / 5
+    assert price.level_bytes_per_second(25_000, 5) == (3 * 575 + 25_000 * 20) / 5
+    assert price.level_bytes_per_second(0, 60) == 0
+    assert price.always_bytes_per_second(16, 10, 2) == (575 + 16 * 45) / 10 + 283 / 2
     assert price.intake_bytes_per_second([], 60) == price.INTAKE_FLOOR_BYTES
+    # A limit must not hurt a node with many CPUs.
+    cpus = ["node_cpu_seconds_total"]
+    honest = price.level_bytes_per_second(price.series(cpus, price.ROOMY_NODE), 15)
+    assert price.intake_bytes_per_second(cpus, 15) >= 2 * honest
 
 
 def test_the_plan_reads_like_one() -> None:
     lines = plan_lines(compile_site(*lab()))
     assert lines[0] == "The contract of lab holds: 10 hosts, 2 racks, 3 nodes, 5 flows, 2 tenants."
     assert [line.split()[0] for line in lines[4:8]] == ["full", "reduced", "core", "heartbeat"]
-    assert str(price.WIRE_BYTES_PER_SAMPLE) in " ".join(lines)
+    assert any(line.split()[:5] == ["575", "bytes", "a", "request", "on"] for line in lines)

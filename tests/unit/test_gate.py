@@ -196,6 +196,11 @@ def test_the_lakes_answer_is_read_by_node() -> None:
 # one verdict
 
 
+def test_the_cause_is_what_explains_the_rest() -> None:
+    findings = [Finding("n1", "series", "no series arrived"), Finding("n1", "units", "x.service is failed")]
+    assert gate.verdict("canary", ["n1"], findings, [], 0).cause == "n1: units: x.service is failed"
+
+
 def test_no_budget_forgives_a_canary() -> None:
     verdict = gate.verdict("canary", ["n1", "n2"], [Finding("n1", "reach", "did not answer")], [], 9)
     assert verdict.passed is False

@@ -124,6 +124,16 @@ def test_lost_series_a_red_probe_and_no_probe_stop_the_ring() -> None:
     assert judged(WHOLE, full, probes=False)["back"] == ["node1"]
 
 
+def test_a_switch_sends_no_packets_so_others_say_what_the_probes_showed() -> None:
+    step = {"ring": "fleet", "hosts": ["tor1"]}
+    hostvars = {"tor1": WHOLE, "rack2": {"__verify_verdict": {"passed": True, "causes": []}}, "node1": {}}
+    before = {"tor1": WHOLE["__rollout_before"]["vitals"]}
+    assert FILTERS["sideband_verdict"](step, MODEL, hostvars, before, {}, {})["passed"]
+    hostvars["rack2"]["__verify_verdict"] = {}  # as it is set before each step's probes
+    found = FILTERS["sideband_verdict"](step, MODEL, hostvars, before, {}, {})
+    assert found["cause"].startswith("all: probes: the planes could not be probed")
+
+
 def test_an_unreachable_host_has_nothing_to_go_back_to() -> None:
     lost = {"__rollout_before": {"unreachable": True, "msg": "Connection refused"}}
     found = FILTERS["sideband_verdict"](STEP, MODEL, {"node1": lost}, {}, {}, {})
@@ -177,6 +187,10 @@ def test_the_world_is_judged_host_by_host() -> None:
         "node2: ansible_host: cannot be reached; "
         "ssh to it by hand with the inventory's address, port and user"
     ]
+    # In a rollout its ring counts it as failed (case 13).
+    assert FILTERS["sideband_world_errors"](["node2"], hostvars, MODEL, False) == []
+    hostvars["node1"]["__preflight_facts"] = {"unreachable": True, "msg": "boom"}
+    assert FILTERS["sideband_world_errors"](["node1"], hostvars, MODEL, False) == []
     hostvars["node1"]["__preflight_facts"] = {"msg": "boom"}
     assert (
         "facts: could not be read (got 'boom')"

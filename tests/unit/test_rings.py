@@ -137,4 +137,4 @@ def test_site_looks_at_the_world_before_its_first_change_and_a_ring_does_not_loo
             entry for entry in entries if entry.get("ansible.builtin.import_playbook") == "preflight.yml"
         ]
         assert len(looks) == 1
-        assert "vars" not in looks[0]
+        assert "sideband_rollout_whole_world" not in looks[0].get("vars", {})

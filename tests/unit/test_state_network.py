@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,17 @@ def have(classes: str = CLASSES, filters: str = FILTERS, default: str = "99") ->
     return shaping.Tree(
         "edge0", default, tuple(sorted(shaping._classes(classes).items())), shaping._filters(filters)
     )
+
+
+def test_what_packets_put_into_a_set_is_no_drift() -> None:
+    """Whom an observing plane saw comes and goes; the elements that somebody wrote into a set do not."""
+
+    def listed(flags: list[str], elements: list[str]) -> str:
+        found = [{"set": {"name": "x", "flags": flags, "elem": elements, "handle": 3}}]
+        return json.dumps(netfilter._stable(found))
+
+    assert listed(["timeout"], ["a"]) == listed(["timeout"], ["a", "b"])
+    assert listed([], ["a"]) != listed([], ["a", "b"])
 
 
 def test_a_tree_equals_what_tc_prints_of_it() -> None:

@@ -103,6 +103,8 @@ class Engine(Planner):
 
     def _intend(self, plan: Plan, generation: Generation) -> None:
         want = plan.want
+        if self.record.pending is not None:
+            self.system.sweep(self.record.originals)
         parents = [
             change.name
             for change in plan.of("directory")

@@ -16,7 +16,6 @@ import time
 from . import netfilter, record, units
 from .engine import Engine
 from .fragment import parse
-from .planner import PROGRAM
 from .record import EMPTY, Generation, Record
 from .system import StateError, System
 
@@ -74,7 +73,7 @@ def arm(engine: Engine, seconds: int, connection: str) -> None:
     text = SERVICE.format(
         owner=owner,
         python=sys.executable or "/usr/bin/python3",
-        program=f"{record.directory(owner)}/{PROGRAM}",
+        program=f"{record.directory(owner)}/{record.PROGRAM}",
     )
     engine.record.armed = {
         "token": secrets.token_hex(8),
@@ -83,9 +82,10 @@ def arm(engine: Engine, seconds: int, connection: str) -> None:
         "connection": connection,
         "at": int(time.time()),
     }
+    engine.record.made = engine.record.made or system.missing_parents(link)
     record.save(system, engine.record)
-    for parent in system.missing_parents(link):
-        system.make_directory(parent, 0o755, 0, 0)
+    for parent in engine.record.made:
+        system.make_directory(parent, 0o755, os.geteuid(), os.getegid())
     system.write(path, text.encode(), 0o644, os.geteuid(), os.getegid())
     system.link(link, path)
     units.reload_manager(system)
@@ -114,13 +114,25 @@ def disarm(engine: Engine, inside: bool = False) -> None:
     system, owner = engine.system, engine.owner
     engine.record.armed = None
     record.save(system, engine.record)
+    system.sweep((*_paths(owner), *engine.record.made))
     for path in _paths(owner):
         system.unlink(path)
+    for path in reversed(engine.record.made):
+        system.drop_empty(path)
     if units.manager_runs(system):
         timer = service(owner).replace(".service", ".timer")
         system.run(["systemctl", "stop", timer, *([] if inside else [service(owner)])])
         units.reload_manager(system)
         system.run(["systemctl", "reset-failed", service(owner)])
+    if engine.record.made:
+        engine.record.made = []
+        record.save(system, engine.record)
+
+
+def tidy(engine: Engine) -> None:
+    """Finish what a killed run left of a switch that is not armed any more."""
+    if engine.record.made or any(engine.system.exists(path) for path in _paths(engine.owner)):
+        disarm(engine)
 
 
 def confirm(engine: Engine, connection: str) -> bool:

@@ -13,8 +13,6 @@ from .paths import Directory, File, Item, digest, snapshot
 from .record import Generation
 from .system import StateError, System
 
-PROGRAM = "state.pyz"
-
 
 @dataclass
 class Plan:
@@ -295,4 +293,4 @@ class Planner:
         return bool(self.program) and bool(want.guarded or want.nftables or want.shapes)
 
     def _program_path(self) -> str:
-        return f"{record.directory(self.owner)}/{PROGRAM}"
+        return f"{record.directory(self.owner)}/{record.PROGRAM}"

@@ -19,6 +19,7 @@ from .system import StateError, System
 
 BASE = "/var/lib/sideband"
 GENERATIONS = f"{BASE}/generations"
+PROGRAM = "state.pyz"  # the recovery program beside each record that may need it
 LOCK_SECONDS = 120
 
 
@@ -52,6 +53,7 @@ class Record:
     # What runs: hashes of the inputs at each unit's last start, and of the last loads.
     running: dict[str, Any] = field(default_factory=dict)
     armed: dict[str, Any] | None = None  # the dead man's switch
+    made: list[str] = field(default_factory=list)  # directories that came with the switch, outermost first
     news: str = ""  # what the switch did, until a run has told it
 
     @property
@@ -100,6 +102,13 @@ def save(system: System, record: Record) -> None:
     prepare(system, record.owner)
     text = json.dumps(asdict(record), sort_keys=True)
     system.write(f"{directory(record.owner)}/record.json", text.encode(), 0o600, os.geteuid(), os.getegid())
+
+
+def sweep(system: System, owner: str) -> None:
+    """Take away what a killed run left half written beside the record."""
+    place = system.at(directory(owner))
+    if os.path.isdir(place):
+        system.sweep(f"{directory(owner)}/{name}" for name in ("record.json", PROGRAM))
 
 
 def forget(system: System, owner: str) -> None:

@@ -75,7 +75,11 @@ def _answer(engine: Engine, plan: Plan, changed: bool, **more: Any) -> Answer:
 
 def _clean_start(engine: Engine, check_mode: bool) -> list[str]:
     """An unconfirmed change of an earlier run goes first: its switch must not fire into this one."""
+    if not check_mode:
+        record.sweep(engine.system, engine.owner)
     if engine.record.armed is None:
+        if not check_mode:
+            guard.tidy(engine)
         return []
     if check_mode:
         return ["guard: an unconfirmed change of an earlier run would be reverted first"]
@@ -143,6 +147,8 @@ def _absent(engine: Engine, purge: bool, check_mode: bool) -> Answer:
     """Everything that the owner brought. Packages and users are reported; the record goes after them."""
     kept, system = engine.record, engine.system
     if not kept.exists:
+        if not check_mode:
+            record.forget(system, engine.owner)  # a killed removal may have left it half forgotten
         return _answer(engine, Plan(Fragment()), False)
     plan = engine.plan(EMPTY)
     trees = _own_trees(engine) if purge else []

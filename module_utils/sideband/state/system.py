@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -144,10 +144,7 @@ class System:
     def write(self, path: str, data: bytes, mode: int, uid: int, gid: int) -> None:
         """Replace a file in one step: readers see the old or the new one, its mode right from the start."""
         target = self.at(path)
-        directory, name = os.path.split(target)
-        beside = os.path.join(
-            directory, f".{name}.sideband"
-        )  # a fixed name, so a killed run leaves at most one
+        directory, beside = os.path.dirname(target), self.beside(target)
         if os.path.lexists(beside):
             os.unlink(beside)
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -167,13 +164,26 @@ class System:
 
     def link(self, path: str, target: str) -> None:
         place = self.at(path)
-        directory, name = os.path.split(place)
-        beside = os.path.join(directory, f".{name}.sideband")
+        beside = self.beside(place)
         if os.path.lexists(beside):
             os.unlink(beside)
         os.symlink(target, beside)
         os.rename(beside, place)
-        self._sync_directory(directory)
+        self._sync_directory(os.path.dirname(place))
+
+    @staticmethod
+    def beside(path: str) -> str:
+        """Where the next content of `path` is written: a fixed name, so a killed run leaves at most one."""
+        directory, name = os.path.split(path)
+        return os.path.join(directory, f".{name}.sideband")
+
+    def sweep(self, paths: Iterable[str]) -> None:
+        """Take away what a killed run left half written beside these paths."""
+        for path in paths:
+            if os.path.isdir(self.at(self.beside(path))):
+                os.rmdir(self.at(self.beside(path)))
+            else:
+                self.unlink(self.beside(path))
 
     @staticmethod
     def _sync_directory(directory: str) -> None:
@@ -184,12 +194,24 @@ class System:
             os.close(handle)
 
     def make_directory(self, path: str, mode: int, uid: int, gid: int) -> None:
-        """Made under a closed mode first: nobody may slip in before the owner is right."""
+        """There only with its owner and mode: nobody may slip in before, and a killed run leaves it whole."""
         place = self.at(path)
-        if not os.path.isdir(place):
-            os.mkdir(place, 0o700)
-        os.chown(place, uid, gid)
-        os.chmod(place, mode)
+        if os.path.isdir(place):
+            os.chown(place, uid, gid)
+            os.chmod(place, mode)
+            return
+        beside = self.beside(place)
+        if os.path.isdir(beside):
+            os.rmdir(beside)
+        os.mkdir(beside, 0o700)
+        os.chown(beside, uid, gid)
+        os.chmod(beside, mode)
+        os.rename(beside, place)
+
+    def drop_empty(self, path: str) -> None:
+        """A directory goes when nobody put anything into it."""
+        if self.is_directory(path) and not os.listdir(self.at(path)):
+            os.rmdir(self.at(path))
 
     def unlink(self, path: str) -> None:
         if self.exists(path):
