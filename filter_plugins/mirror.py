@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import json
-import re
+import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from ansible.errors import AnsibleFilterError
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "module_utils"))
+
 
 def manifest(path: str) -> dict[str, Any]:
-    """The mirror's manifest: {suite: {package: {version, file, sha256, size}}}."""
+    """The mirror's manifest: {suite: {package: {version, file, sha256, size}}}; `archives` is
+    the suite of what is packed by component."""
+    from sideband import software
+
     try:
-        found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise AnsibleFilterError(f"{path}: missing; hint: build the mirror (lab/lab mirror)") from None
-    except ValueError as error:
-        raise AnsibleFilterError(f"{path}: no JSON ({error}); hint: build the mirror anew") from None
-    return found
+        return software.read_manifest(str(path))
+    except software.SoftwareError as error:
+        raise AnsibleFilterError(str(error)) from None
 
 
 def archive(
     holds: dict[str, Any], package: str, *, suite: str, url: str, path: str, version: str = "newest"
 ) -> dict[str, str]:
     """The archive entry of a fragment: unpacked under `path`, never installed as a package."""
-    found = holds.get(suite, {}).get(package)
-    if found is None:
-        raise AnsibleFilterError(f"mirror: {suite} holds no {package}; hint: add it to the mirror's list")
-    if not admits(version, found["version"]):
-        raise AnsibleFilterError(
-            f"mirror: {package} does not fit sideband_versions (got {found['version']}, pinned {version}); "
-            f"hint: mirror that version or move the pin"
-        )
-    return {
-        "path": path,
-        # A Debian file name may hold a literal %3a, which a server would take for a colon.
-        "url": f"{url.rstrip('/')}/{suite}/{quote(found['file'])}",
-        "sha256": found["sha256"],
-        "format": "deb",
-    }
+    from sideband import software
+
+    try:
+        return software.archive(holds, package, suite=suite, url=url, path=path, version=version)
+    except software.SoftwareError as error:
+        raise AnsibleFilterError(str(error)) from None
 
 
 def admits(pin: str, version: str) -> bool:
     """Whether a pin ("newest", or leading numbers as in "1.112") admits a Debian version."""
-    if pin == "newest":
-        return True
-    upstream = re.split(r"[-+~]", version.split(":", 1)[-1])[0]
-    return upstream == pin or upstream.startswith(pin + ".")
+    from sideband import software
+
+    return software.admits(pin, version)
 
 
 def listens(self: dict[str, Any], port: int) -> list[str]:

@@ -208,12 +208,15 @@ def first_look(interpreter: Any) -> str:
     return preflight.FIRST_LOOK.format(interpreter=shlex.quote(text) if text else "")
 
 
-def may_run(result: Any) -> bool:
-    """Whether the interpreter that Ansible will take can run our modules."""
+def may_run(result: Any, everybody: bool = True) -> bool:
+    """Whether the interpreter that Ansible will take can run our modules; with `everybody` false, also
+    whether the host is new to us."""
     from sideband import preflight
 
     answer = _answer(result)
-    return answer is not None and not preflight.judge_interpreter("", answer["pythons"])
+    if answer is None or (answer["here"] and not everybody):
+        return False
+    return not preflight.judge_interpreter("", answer["pythons"])
 
 
 def _answer(result: Any) -> Any:
@@ -241,11 +244,17 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any, reach: bool = 
         found = preflight.judge_first_look(host, answer, releases)
         if isinstance(facts, Mapping) and isinstance(facts.get("facts"), Mapping):
             found += preflight.judge_facts(host, plain(facts["facts"], host), model["hosts"][host])
-        elif not found:
+        elif not found and not _known(variables.get("__preflight_look"), facts):
             said = str(facts.get("msg", "")) if isinstance(facts, Mapping) else ""
             found.append(preflight.unread(host, said))
         errors += found
     return [str(error) for error in errors]
+
+
+def _known(look: Any, facts: Any) -> bool:
+    """The further look was left out because sideband is there already."""
+    answer = _answer(look)
+    return answer is not None and answer["here"] and isinstance(facts, Mapping) and bool(facts.get("skipped"))
 
 
 def devices(part: Any) -> list[str]:

@@ -28,11 +28,15 @@ options:
   fragment:
     description:
       - What the host should hold. Keys C(packages), C(groups), C(users), C(directories), C(files), C(links),
-        C(archives), C(nftables), C(shapes), C(units), C(masked), C(network), C(guarded), C(guard_seconds).
+        C(archives), C(nftables), C(shapes), C(units), C(masked), C(network), C(guarded), C(guard_seconds),
+        C(needs).
       - A file's C(check) command runs on the candidate, shown at its real path together with all other wanted
         files, before anything is written; C(%s) stands for the path. C(create) writes a file only where it is
         absent.
       - A unit restarts when a C(restart_on) input (or its own file) differs from that of its last start.
+      - C(needs) are ports of other hosts (C(name), C(address), C(port)). Where one does not answer and there
+        is something to change, nothing is changed and it is C(missing). With C(only_for), C(packages) or
+        C(archives), it counts only where such a thing has to come.
       - With C(guarded), the previous generation returns after C(guard_seconds) unless confirmed.
     type: dict
     default: {}
@@ -111,9 +115,13 @@ plan:
   type: list
   elements: str
 missing:
-  description: Packages, users and groups that have to be brought before the fragment can be applied.
+  description: Packages, users, groups and services that have to be there before the fragment can be applied.
   returned: always
   type: dict
+package_manager:
+  description: Whose packages the host has, C(apt) or C(dnf).
+  returned: always
+  type: str
 orphaned:
   description: Packages, users and groups that were brought for this owner and that no owner wants any more.
   returned: always

@@ -12,6 +12,7 @@ from typing import Any
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import filter_loader, init_plugin_loader
 from ansible.template import Templar, trust_as_template
+from sideband import software, systems
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -35,9 +36,19 @@ def _variables(word: str) -> dict[str, Any]:
 
 
 def fragment(
-    word: str, model: dict[str, Any], host: str, identity: dict[str, str], directory: Path
+    word: str,
+    model: dict[str, Any],
+    host: str,
+    identity: dict[str, str],
+    directory: Path,
+    os_release: tuple[str, str] = ("debian", "13"),
+    **more: Any,
 ) -> dict[str, Any]:
     """{"fragment", "secrets"} that a role hands over for a host, as the role `host` would get them."""
+    releases = systems.load(str(ROOT / "roles/host/files/systems"))
+    known = software.system(
+        releases, dict(zip(("ID", "VERSION_ID"), os_release)), more.pop("install_methods", {})
+    )
     variables = {
         **_variables(word),
         "inventory_hostname": host,
@@ -49,6 +60,8 @@ def fragment(
         "sideband_self": model["hosts"][host],
         "sideband_identity": identity,
         "sideband_rack_secrets_directory": str(directory / "secrets"),
+        "sideband_host_system": known,
+        **more,
     }
     templar = Templar(loader=_loader(), variables=variables)
     wanted = {"fragment": f"{{{{ __{word}_fragment }}}}", "secrets": f"{{{{ __{word}_secrets }}}}"}

@@ -1,6 +1,7 @@
 """The offline package mirror: a flat apt repository per suite and a manifest with checksums.
 
-`.cache/mirror/<suite>/` holds the packages of lab/mirror.yml and all that they need beyond the base image.
+`.cache/mirror/<suite>/` holds the packages of lab/mirror.yml and all that they need beyond the base image;
+`archives` is a suite of its own (archives.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from . import images, sources
+from . import archives, images, sources
 from .paths import CACHE, LAB
 from .say import LabError, line, run
 
@@ -118,4 +119,6 @@ def ensure() -> Manifest:
         stamp.write_text(json.dumps(built) + "\n")
         total = sum(entry["size"] for entry in manifest[suite].values())
         line(f"mirror {suite}: {len(manifest[suite])} packages, {total / 1e6:.0f} MB")
+    if archives.ensure(MIRROR, manifest):
+        path.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return manifest

@@ -50,7 +50,7 @@ def planes_fragment(
     a host with nothing to load at boot gets none of them."""
     managed = [interface for interface in host["interfaces"].values() if interface["managed"]]
     fragment: dict[str, Any] = {
-        "packages": ["iproute2"],
+        "software": ["iproute", "traffic_control", *(["networkd"] if managed else [])],
         "files": [{"path": network_path(one), "content": network_file(one)} for one in managed],
         "guarded": True,
         "guard_seconds": guard_seconds,
@@ -69,7 +69,7 @@ def planes_fragment(
             "accept_rivals": list(accept_rivals),
         }
     if host["ruleset"] or host["shapes"]:
-        fragment["packages"] = ["iproute2", "nftables"]
+        fragment["software"].append("nftables")
         fragment["nftables"] = {
             "path": RULES,
             "family": "netdev",
@@ -122,7 +122,7 @@ def fabric_fragment(
 ) -> dict[str, Any]:
     """A switch with ifupdown2. Its own management port is not on the bridge and is not named here."""
     return {
-        "packages": ["ifupdown2"],
+        "software": ["ifupdown2"],
         "files": [{"path": IFUPDOWN, "content": bridge_file(switch["ports"], switch["vlans"])}],
         "network": {
             "reload": "ifreload",

@@ -24,16 +24,17 @@ FIRST_LOOK = (
     "printf 'sideband-python %s %s\\n' \"$found\" "
     '"$("$found" -c \'import sys; print("%d.%d.%d" % sys.version_info[:3])\' 2>/dev/null)"; '
     "done; "
+    "[ ! -d /var/lib/sideband/generations ] || echo sideband-here; "
     "sed 's/^/sideband-os /' /etc/os-release"
 )
 
 
 def parse_first_look(text: str) -> dict[str, Any]:
-    """{"pythons": [(path, "3.11.2")…] in the order tried, "os_release": …, "kernel": …}. Banners that a login
-    shell prints do not disturb."""
+    """{"pythons": [(path, "3.11.2")…] in the order tried, "os_release": …, "kernel": …, "here": whether
+    sideband came before}. Banners that a login shell prints do not disturb."""
     pythons: list[tuple[str, str]] = []
     lines: list[str] = []
-    kernel = ""
+    kernel, here = "", False
     for line in text.replace("\r", "").splitlines():
         word, _, rest = line.partition(" ")
         if word == "sideband-python":
@@ -44,7 +45,10 @@ def parse_first_look(text: str) -> dict[str, Any]:
             lines.append(rest)
         elif word == "sideband-kernel":
             kernel = rest.strip()
-    return {"pythons": pythons, "os_release": parse_os_release("\n".join(lines)), "kernel": kernel}
+        elif word == "sideband-here":
+            here = True
+    os_release = parse_os_release("\n".join(lines))
+    return {"pythons": pythons, "os_release": os_release, "kernel": kernel, "here": here}
 
 
 def version_of(text: str) -> tuple[int, ...]:

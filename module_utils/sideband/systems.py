@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 MANAGERS = ("apt", "dnf")
-# What our roles call things; every system says how it calls them. "" is what it does not package: that comes
-# from the site's mirror as an archive.
+SERVICE_MANAGERS = ("systemd",)
+# What our roles call things; every system says how it calls them. "" is what it does not package: where
+# we can bring it as an archive (software.py), it comes from the site's mirror.
 PACKAGES = (
     "nftables",
     "iproute",
+    "traffic_control",
+    "networkd",
+    "ifupdown2",
     "haproxy",
     "nginx",
     "prometheus",
@@ -22,7 +26,15 @@ PACKAGES = (
     "node_exporter",
     "openssh_client",
 )
-PATHS = ("python", "nologin", "package_sources")
+# The programs of ours that come with each, by the name that roles call them.
+PROGRAMS: Mapping[str, tuple[str, ...]] = {
+    "haproxy": ("haproxy",),
+    "nginx": ("nginx",),
+    "prometheus": ("prometheus", "promtool"),
+    "victoria_metrics": ("victoria_metrics", "vmagent"),
+    "node_exporter": ("node_exporter",),
+}
+PATHS = ("python", "nologin", "package_source")
 
 
 class SystemsError(Exception):
@@ -37,13 +49,24 @@ class Release:
     id: str
     versions: tuple[str, ...]
     package_manager: str
+    service_manager: str
+    suites: Mapping[str, str]  # version -> the mirror's directory
     packages: Mapping[str, str]
+    programs: Mapping[str, str]
+    units: Mapping[str, str]
     paths: Mapping[str, str]
+    differs: Mapping[str, Mapping[str, Mapping[str, str]]] = field(default_factory=dict)
 
     def matches(self, identity: str, version: str) -> bool:
-        return identity == self.id and any(
-            version == each or version.startswith(f"{each}.") for each in self.versions
-        )
+        return identity == self.id and self.version_of(version) != ""
+
+    def version_of(self, version: str) -> str:
+        """Which of ours `9.4` is: `9`."""
+        return next((each for each in self.versions if version == each or version.startswith(f"{each}.")), "")
+
+    def part(self, key: str, version: str) -> dict[str, str]:
+        """`packages`, `programs`, `units` or `paths` of one version."""
+        return {**getattr(self, key), **self.differs.get(self.version_of(version), {}).get(key, {})}
 
 
 def parse(data: Mapping[str, Any], source: str) -> Release:
@@ -58,8 +81,12 @@ def parse(data: Mapping[str, Any], source: str) -> Release:
             problems.append(f"{key} is missing")
     if data.get("package_manager") not in MANAGERS:
         problems.append(f"package_manager must be one of {', '.join(MANAGERS)}")
+    if data.get("service_manager") not in SERVICE_MANAGERS:
+        problems.append(f"service_manager must be one of {', '.join(SERVICE_MANAGERS)}")
     if not all(isinstance(version, str) for version in data.get("versions") or ()):
         problems.append("versions must be text in quotes: YAML reads 22.04 as a number")
+    if not problems:
+        problems = _gaps(data)
     if problems:
         raise SystemsError(f"{source}: " + "; ".join(problems))
     return Release(
@@ -67,9 +94,38 @@ def parse(data: Mapping[str, Any], source: str) -> Release:
         id=data["id"],
         versions=tuple(data["versions"]),
         package_manager=data["package_manager"],
+        service_manager=data["service_manager"],
+        suites=dict(data["suites"]),
         packages=dict(data["packages"]),
+        programs=dict(data["programs"]),
+        units=dict(data["units"]),
         paths=dict(data["paths"]),
+        differs=dict(data["differs"]),
     )
+
+
+def _gaps(data: Mapping[str, Any]) -> list[str]:
+    """What one entry makes another one need."""
+    problems = []
+    for key in ("suites", "programs", "units", "differs"):
+        if not isinstance(data.get(key), Mapping):
+            problems.append(f"{key} is missing")
+    if problems:
+        return problems
+    problems += [f"suites.{each} is missing" for each in data["versions"] if not data["suites"].get(each)]
+    for word, programs in PROGRAMS.items():
+        if data["packages"][word]:
+            problems += [f"programs.{each} is missing" for each in programs if each not in data["programs"]]
+            problems += [f"units.{word} is missing"] if word not in data["units"] else []
+    for version, parts in data["differs"].items():
+        if version not in data["versions"]:
+            problems.append(f"differs.{version} is none of versions")
+        for key, entries in parts.items():
+            known = data[key] if key in ("packages", "programs", "units", "paths") else {}
+            problems += [
+                f"differs.{version}.{key}.{name} is unknown" for name in entries if name not in known
+            ]
+    return problems
 
 
 def load(directory: str) -> list[Release]:

@@ -166,6 +166,10 @@ def test_the_first_look_takes_the_interpreter_that_is_set() -> None:
     assert FILTERS["sideband_may_run"]({"stdout": "sideband-python /usr/bin/python3 3.11.2\n"}) is True
     assert FILTERS["sideband_may_run"]({"stdout": "sideband-python /usr/bin/python3 3.6.8\n"}) is False
     assert FILTERS["sideband_may_run"]({"unreachable": True}) is False
+    here = {"stdout": "sideband-here\nsideband-python /usr/bin/python3 3.11.2\n"}
+    assert FILTERS["sideband_may_run"](here) is True
+    assert FILTERS["sideband_may_run"](here, False) is False
+    assert FILTERS["sideband_may_run"]({"stdout": "sideband-python /usr/bin/python3 3.11.2\n"}, False) is True
 
 
 def test_the_world_is_judged_host_by_host() -> None:
@@ -191,6 +195,23 @@ def test_the_world_is_judged_host_by_host() -> None:
     assert (
         "facts: could not be read (got 'boom')"
         in FILTERS["sideband_world_errors"](["node1"], hostvars, MODEL)[0]
+    )
+
+
+def test_a_host_that_sideband_is_on_is_not_looked_at_again_unless_for_a_rollout() -> None:
+    text = "sideband-os ID=debian\nsideband-os VERSION_ID=13\nsideband-python /usr/bin/python3 3.13.5\n"
+    skipped = {"changed": False, "skipped": True, "skip_reason": "Conditional result was False"}
+
+    def said(look: str) -> Any:
+        variables = {"__preflight_look": {"stdout": look}, "__preflight_facts": skipped}
+        return FILTERS["sideband_world_errors"](["node1"], {"node1": variables}, MODEL)
+
+    assert said(text + "sideband-here\n") == []
+    assert "facts: could not be read" in said(text)[0]
+    # its system is, each time
+    assert (
+        "Debian 14 is not supported"
+        in said("sideband-here\nsideband-os NAME=Debian\n" + text.replace("ID=13", "ID=14"))[0]
     )
 
 

@@ -9,9 +9,22 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sideband import software
 
 from lab import desk
-from lab.sblab import cgroups, faults, keeper, keys, mirror, nspawn, sources, takedown, topology, uml
+from lab.sblab import (
+    archives,
+    cgroups,
+    faults,
+    keeper,
+    keys,
+    mirror,
+    nspawn,
+    sources,
+    takedown,
+    topology,
+    uml,
+)
 from lab.sblab.say import LabError, run
 
 LAB = topology.load()
@@ -240,3 +253,46 @@ def test_no_servers_name_is_in_the_labs_files() -> None:
             for word in ("deb.debian.org", "https://"):
                 hits = [x for x in text.splitlines() if word in x and "https://$host" not in x]
                 assert not hits, f"{path.name}: {hits}"
+
+
+def test_an_archive_is_the_same_bytes_whoever_packs_it_and_when() -> None:
+    files = {"vmagent": b"agent", "victoria-metrics": b"store"}
+    packed = archives.pack(files)
+    assert packed == archives.pack(dict(reversed(files.items())))
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        assert [(each.name, each.mode, each.uid, each.mtime) for each in tar] == [
+            ("victoria-metrics", 0o755, 0, 0),
+            ("vmagent", 0o755, 0, 0),
+        ]
+
+
+def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packages_that_it_holds() -> None:
+    spec = archives.wanted()
+    # promtool comes with prometheus
+    held = {*mirror.wanted()[spec["suite"]], "promtool"}
+    assert set(spec["components"]) == set(software.ARCHIVED)
+    for name, component in spec["components"].items():
+        assert set(component) <= held
+        programs = {file for paths in component.values() for file in paths.values()}
+        assert programs == set(software.ARCHIVED[name].values())
+
+
+def test_an_archive_of_other_packages_is_packed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = {"suite": "trixie", "components": {"node_exporter": {"ne": {"usr/bin/x": "node_exporter"}}}}
+    monkeypatch.setattr(archives, "wanted", lambda: spec)
+    monkeypatch.setattr(
+        archives, "_programs", lambda package, paths: {"node_exporter": package.name.encode()}
+    )
+    held = {"ne": {"version": "1:1.9.0-1+b4", "file": "ne_1.deb", "sha256": "a", "size": 1}}
+    manifest = {"trixie": held}
+    assert archives.ensure(tmp_path, manifest) is True
+    first = dict(manifest["archives"]["node_exporter"])
+    assert first["file"] == "node_exporter-1.9.0.tar.gz"
+    assert archives.ensure(tmp_path, manifest) is False
+    held["ne"] = {"version": "1.9.1-1", "file": "ne_2.deb", "sha256": "b", "size": 1}
+    assert archives.ensure(tmp_path, manifest) is True
+    assert manifest["archives"]["node_exporter"]["sha256"] != first["sha256"]
+    assert [path.name for path in (tmp_path / "archives").iterdir()] == ["node_exporter-1.9.1.tar.gz"]
+    del held["ne"]
+    with pytest.raises(LabError, match="trixie has no package ne for node_exporter"):
+        archives.ensure(tmp_path, manifest)

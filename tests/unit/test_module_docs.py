@@ -107,6 +107,7 @@ def test_host_state_returns_exactly_what_it_documents() -> None:
     from sideband.state.fragment import Fragment
     from sideband.state.planner import Plan
     from sideband.state.run import _answer
+    from sideband.state.system import System
 
     class Record:
         current: dict[str, int] = {"number": 1}  # noqa: RUF012  # a stand-in
@@ -114,6 +115,7 @@ def test_host_state_returns_exactly_what_it_documents() -> None:
 
     class Engine:
         record = Record()
+        system = System()
 
     answered = set(_answer(Engine(), Plan(Fragment()), False))  # type: ignore[arg-type]
     documented = set(yaml.safe_load(load("host_state").RETURN))

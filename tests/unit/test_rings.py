@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from sideband.ring_plays import TURN, layer_play, layers, render
@@ -119,3 +120,21 @@ def test_every_layer_is_cut_down_to_the_step_and_has_the_stand_in() -> None:
         assert made.get("roles") == play.get("roles")
         assert made.get("tasks") == play.get("tasks")
         assert made["pre_tasks"][1:] == play.get("pre_tasks", [])
+
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_site_looks_at_the_world_before_its_first_change_and_a_ring_does_not_look_again() -> None:
+    site = yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
+    books = [entry["ansible.builtin.import_playbook"] for entry in site]
+    assert books[:3] == ["contract.yml", "preflight.yml", "mirror.yml"]
+    assert site[1]["vars"] == {"sideband_rollout_whole_world": False}
+    assert "world" not in (ROOT / "playbooks/ring.yml").read_text()
+    for book in ("rollout.yml", "canary.yml"):
+        entries = yaml.safe_load((ROOT / "playbooks" / book).read_text())
+        looks = [
+            entry for entry in entries if entry.get("ansible.builtin.import_playbook") == "preflight.yml"
+        ]
+        assert len(looks) == 1
+        assert "sideband_rollout_whole_world" not in looks[0].get("vars", {})

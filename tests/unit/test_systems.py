@@ -39,6 +39,13 @@ def test_these_are_not(identity: str, version: str) -> None:
     assert find(RELEASES, {"ID": identity, "VERSION_ID": version}) is None
 
 
+def test_a_version_may_differ_from_its_system() -> None:
+    debian = next(release for release in RELEASES if release.id == "debian")
+    assert debian.part("packages", "12")["victoria_metrics"] == ""
+    assert debian.part("packages", "13")["victoria_metrics"] == "victoria-metrics"
+    assert debian.part("packages", "12")["haproxy"] == "haproxy"
+
+
 def test_a_refusal_names_what_it_found_and_what_would_do() -> None:
     said = refusal(RELEASES, {"NAME": "Ubuntu", "ID": "ubuntu", "VERSION_ID": "20.04"})
     assert said.startswith("Ubuntu 20.04 is not supported; supported: Debian 12/13, ")
@@ -65,6 +72,12 @@ def test_every_data_file_names_everything(file: Path) -> None:
         ({"package_manager": "zypper"}, "package_manager must be one of apt, dnf"),
         ({"packages": {}}, "packages.nftables is missing"),
         ({"name": ""}, "name is missing"),
+        ({"service_manager": "runit"}, "service_manager must be one of systemd"),
+        ({"suites": {"22.04": "jammy"}}, "suites.24.04 is missing"),
+        ({"programs": {}}, "programs.haproxy is missing"),
+        ({"units": {}}, "units.haproxy is missing"),
+        ({"differs": {"20.04": {}}}, "differs.20.04 is none of versions"),
+        ({"differs": {"22.04": {"packages": {"vmagent": ""}}}}, "differs.22.04.packages.vmagent is unknown"),
     ],
 )
 def test_a_gap_in_a_data_file_shows_on_the_controller(change: dict[str, Any], said: str) -> None:

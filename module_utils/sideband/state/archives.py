@@ -53,7 +53,10 @@ def fetch(system: System, archive: Archive) -> None:
     os.makedirs(system.at(STORE), mode=0o755, exist_ok=True)
     part, tree = system.at(f"{archive.store}.part"), system.at(f"{archive.store}.unpacking")
     shutil.rmtree(tree, ignore_errors=True)
-    hint = "is the site's mirror up, and does its manifest name this file?"
+    hint = (
+        "nothing was changed\n  next: is the site's mirror up, and does its manifest name this file? "
+        "build both anew, then run the same play again"
+    )
     try:
         seen = hashlib.sha256()
         with urllib.request.urlopen(archive.url, timeout=30) as answer, open(part, "wb") as file:
@@ -61,20 +64,27 @@ def fetch(system: System, archive: Archive) -> None:
                 seen.update(block)
                 file.write(block)
         if seen.hexdigest() != archive.sha256:
-            raise StateError(f"{archive.url}: sha256 is {seen.hexdigest()}, wanted {archive.sha256}; {hint}")
+            raise StateError(
+                f"{archive.path}: {archive.url}: sha256 is {seen.hexdigest()}, "
+                f"wanted {archive.sha256}; {hint}"
+            )
         os.makedirs(tree, mode=0o755)
         system.must(
             [word.format(file=part, to=tree) for word in UNPACK[archive.format]],
-            f"{archive.url} is not a {archive.format} archive",
+            f"{archive.path}: {archive.url} is no {archive.format} archive; {hint}",
         )
         os.chmod(tree, 0o755)
         os.rename(tree, system.at(archive.store))
     except (urllib.error.URLError, OSError) as problem:
-        raise StateError(f"{archive.url} could not be fetched: {problem}; {hint}") from problem
+        raise StateError(
+            f"{archive.path}: {archive.url} could not be fetched: {problem}; {hint}"
+        ) from problem
     finally:
         shutil.rmtree(tree, ignore_errors=True)
         if os.path.exists(part):
             os.unlink(part)
+        if not os.listdir(system.at(STORE)):
+            os.rmdir(system.at(STORE))
 
 
 def sweep(system: System, keep: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Callable
 
-from . import archives, candidate, netfilter, network, packages, record, shaping, units
+from . import archives, candidate, netfilter, network, packages, record, services, shaping, units
 from .change import Change
 from .fragment import Fragment
 from .paths import Directory, put_back, snapshot
@@ -16,6 +16,14 @@ from .system import StateError, System
 
 class Engine(Planner):
     # before the real pass
+
+    def await_services(self, plan: Plan) -> bool:
+        """Whether something that the change needs does not answer. Then nothing is begun; the role waits."""
+        due = [""] if plan.changes else []
+        due += ["packages"] if plan.missing["packages"] else []
+        due += ["archives"] if plan.of("archive") else []
+        plan.missing["services"] = services.silent(plan.want.needs, due)
+        return bool(plan.missing["services"])
 
     def prepare(self, plan: Plan, check_mode: bool) -> None:
         """Everything that can refuse, before the first write: downloads and the daemons' own checks."""

@@ -11,6 +11,7 @@ from .archives import Archive
 from .netfilter import NftTable
 from .network import RELOADS, Network
 from .paths import Directory, File, Item, Link, Secret
+from .services import Need
 from .shaping import Tree, from_model
 from .system import StateError
 from .units import Unit, mask_paths
@@ -30,6 +31,7 @@ KEYS = (
     "network",
     "guarded",
     "guard_seconds",
+    "needs",
 )
 
 
@@ -47,6 +49,7 @@ class Fragment:
     network: Network | None = None
     guarded: bool = False
     guard_seconds: int = 40
+    needs: list[Need] = field(default_factory=list)
 
 
 def parse(raw: dict[str, Any], secrets: list[dict[str, Any]]) -> Fragment:
@@ -123,6 +126,9 @@ class _Reader:
             "units",
             ("name", "enabled", "running", "restart_on", "reload_on"),
             lambda entry: self.unit(found, entry),
+        )
+        self.each(
+            raw, "needs", ("name", "address", "port", "only_for"), lambda entry: self.need(found, entry)
         )
         self.nftables(found, raw.get("nftables") or {})
         self.network(found, raw.get("network") or {})
@@ -238,6 +244,13 @@ class _Reader:
             tuple(entry.get("restart_on") or ()),
             tuple(entry.get("reload_on") or ()),
         )
+
+    def need(self, found: Fragment, entry: dict[str, Any]) -> None:
+        need = Need(
+            str(entry["name"]), str(entry["address"]), int(entry["port"]), str(entry.get("only_for") or "")
+        )
+        need.validate()
+        found.needs.append(need)
 
     def nftables(self, found: Fragment, raw: dict[str, Any]) -> None:
         """An empty ruleset is no table: a host without hooks has nothing to load."""

@@ -25,6 +25,11 @@ def installed(system: System, names: Sequence[str] = ()) -> list[str]:
     return sorted(set(found))
 
 
+def manager(system: System) -> str:
+    """Whose packages this host has. Asked of the host, so that removal needs no contract."""
+    return "apt" if system.run(["dpkg-query", "--version"]).rc != 127 else "dnf"
+
+
 def missing_packages(system: System, names: Sequence[str]) -> list[str]:
     there = set(installed(system, names)) if names else set()
     return [name for name in names if name not in there]
@@ -38,6 +43,9 @@ def removable(system: System, unwanted: Sequence[str], brought: Sequence[str]) -
     there = installed(system, unwanted) if unwanted else []
     if not there:
         return []
+    if manager(system) == "dnf":
+        # rpm keeps no list of what came along: only what a fragment named goes, where nothing needs it.
+        return sorted(name for name in there if system.run(["rpm", "-e", "--test", name]).rc == 0)
     for name in list(there):
         if set(_simulate(system, ["purge", name])) - set(brought):
             there.remove(name)

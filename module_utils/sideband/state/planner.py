@@ -113,6 +113,7 @@ class Planner:
             "packages": packages.missing_packages(system, want.packages),
             "groups": packages.missing_groups(system, want.groups),
             "users": packages.missing_users(system, want.users),
+            "services": [],
         }
         for name in plan.missing["packages"]:
             plan.changes.append(Change("package", name, "install"))

@@ -7,7 +7,7 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from . import guard, record
+from . import guard, packages, record
 from .change import Change
 from .engine import Engine, converged, sweep_archives
 from .fragment import Fragment
@@ -68,6 +68,7 @@ def _answer(engine: Engine, plan: Plan, changed: bool, **more: Any) -> Answer:
         "diff": [change.diff() for change in plan.changes],
         "news": "",
         "left": [],
+        "package_manager": packages.manager(engine.system),
         **more,
     }
 
@@ -90,6 +91,8 @@ def _clean_start(engine: Engine, check_mode: bool) -> list[str]:
 def _present(engine: Engine, generation: Generation, session: str, check_mode: bool) -> Answer:
     kept = engine.record
     plan = engine.plan(generation)
+    if not check_mode and engine.await_services(plan):
+        return _answer(engine, plan, False, news=kept.news)
     engine.prepare(plan, check_mode)
     same = (kept.current["fragment"], kept.current["secrets"]) == (
         generation["fragment"],
