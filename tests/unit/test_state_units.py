@@ -168,6 +168,20 @@ def test_masks_come_before_packages_and_go_with_the_last_owner(host: FakeHost) -
     assert not mask.is_symlink()
 
 
+@pytest.mark.parametrize("place", ["usr/lib/systemd/system", "etc/systemd/system"])
+def test_a_service_that_was_here_before_us_is_not_masked(host: FakeHost, place: str) -> None:
+    theirs = host.base / place / "haproxy.service"
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text("[Service]\nExecStart=/usr/sbin/haproxy\n")
+    wanted = {"packages": ["haproxy"], "masked": ["haproxy.service"]}
+    host.packages.add("haproxy")
+    answer = host.present(wanted)
+    assert "unit haproxy.service: was here before us, so it is left as it is" in answer["plan"]
+    mask = host.base / "etc/systemd/system/haproxy.service"
+    assert not mask.is_symlink()
+    assert theirs.read_text().startswith("[Service]")
+
+
 def test_nothing_but_masks_is_done_while_something_is_missing(host: FakeHost) -> None:
     answer = host.present({**fragment(), "packages": ["haproxy"]})
     assert answer["changed"]

@@ -51,6 +51,7 @@ class Planner:
         want = parse(generation["fragment"], generation["secrets"])
         self._claims(want)
         plan = Plan(want)
+        self._spare_theirs(plan)
         self._plan_missing(plan)
         self._plan_prune_units(plan)
         for path, item in want.items.items():
@@ -106,6 +107,15 @@ class Planner:
             )
         if problems:
             raise StateError("\n".join(problems))
+
+    def _spare_theirs(self, plan: Plan) -> None:
+        """A vendor unit that was here before its package could come with us is somebody else's: no mask."""
+        known = {path for each in (self.record, *self.others) for path in each.originals}
+        for path, target in units.mask_paths(plan.want.masks).items():
+            if path not in known and units.is_theirs(self.system, path, target):
+                del plan.want.items[path]
+                name = os.path.basename(path)
+                plan.notes.append(f"unit {name}: was here before us, so it is left as it is")
 
     def _plan_missing(self, plan: Plan) -> None:
         want, system = plan.want, self.system
