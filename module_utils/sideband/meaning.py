@@ -12,6 +12,7 @@ from . import (
     rules_catalogue,
     rules_data,
     rules_hosts,
+    rules_inside,
     rules_names,
     rules_notify,
     rules_planes,
@@ -24,8 +25,8 @@ from .model import Zone, parse_flows, parse_planes
 
 # The order of the errors: whose rules come first.
 MODULES = (
-    rules_names, rules_served, rules_planes, rules_hosts, rules_data, rules_catalogue, rules_notify,
-    rules_budget,
+    rules_names, rules_served, rules_inside, rules_planes, rules_hosts, rules_data, rules_catalogue,
+    rules_notify, rules_budget,
 )  # fmt: skip
 
 
