@@ -48,6 +48,9 @@ def check_meaning(
     planes = {} if twice_a_family else parse_planes(with_rates(value("planes", {})))
     if twice_a_family:
         right = right - {(SITE, "planes")}
+    unzoned = list(rules_inside.unzoned(planes, value("zones", [""])))
+    if unzoned:
+        right = right - {(SITE, "zones")}
     facts = Facts(
         inventory=inventory,
         right=right,
@@ -59,7 +62,7 @@ def check_meaning(
         confirmed=confirmed,
         served=served,
     )
-    errors = twice_a_family
+    errors = twice_a_family + unzoned
     order = [module.__name__ for module in MODULES]
     for nouns, function in sorted(RULES, key=lambda entry: order.index(entry[1].__module__)):
         if facts.has(*nouns):

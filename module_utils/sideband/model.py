@@ -292,8 +292,8 @@ def parse_tiers(spec: Iterable[Mapping[str, Any]]) -> tuple[Tier, ...]:
 
 def _inside(plane: Plane, segment: Segment) -> Interface:
     """Where a plane that never leaves its machine answers: at the first address of its subnet."""
-    first = str(ipaddress.ip_network(segment.subnet4)[1])
-    length = segment.prefix(4)
+    net = ipaddress.ip_network(segment.subnet4)
+    first, length = str(net[min(1, net.num_addresses - 1)]), net.prefixlen
     return Interface(plane.name, "lo", plane.kind, plane.mode, 0, first, "", length, 0, local=True)
 
 
@@ -313,7 +313,7 @@ def parse_interfaces(
     interfaces = {}
     for name, plane in planes.items():
         segment = plane.segment_of(rack)
-        if plane.local and segment:
+        if plane.local and segment and segment.subnet4:
             interfaces[name] = _inside(plane, segment)
             continue
         if name not in devices or name not in addresses or segment is None:

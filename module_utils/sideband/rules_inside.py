@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from .errors import Error, got
 from .facts import Facts, rule
 from .load import PREFIX, SITE, Inventory
-from .model import LOOPBACK
+from .model import LOOPBACK, Plane
 
 # The data's way is one chain: without the next link there is nowhere to send, without the last no data.
 NEEDS = {
@@ -68,6 +68,13 @@ def inside(facts: Facts) -> Iterator[Error]:
             yield Error(SITE, f"{path}.fabric", problem, got(LOOPBACK), hint)
 
 
+def unzoned(planes: Mapping[str, Plane], zones: Sequence[object]) -> Iterator[Error]:
+    """Only a site whose planes are all inside one machine may do without zones."""
+    if not zones and not (planes and all(plane.local for plane in planes.values())):
+        hint = "one interface that every host of a group has"
+        yield Error(SITE, f"{PREFIX}zones", "must not be empty", got([]), hint)
+
+
 def _fits(net: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
     return (
         isinstance(net, ipaddress.IPv4Network)
@@ -78,10 +85,7 @@ def _fits(net: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
 
 
 @rule("planes", "zones")
-def placed(facts: Facts) -> Iterator[Error]:
-    if not facts.zones and not all(plane.local for plane in facts.planes.values()):
-        hint = "one interface that every host of a group has"
-        yield Error(SITE, f"{PREFIX}zones", "must not be empty", got([]), hint)
+def no_zone(facts: Facts) -> Iterator[Error]:
     for number, zone in enumerate(facts.zones):
         if zone.plane in facts.planes and facts.planes[zone.plane].local:
             hint = "remove the zone; every role of the machine is on it"
