@@ -146,24 +146,30 @@ class Planner:
             raise StateError("\n".join(lost))
         wanted = {
             "packages": set(want.packages),
-            "groups": set(want.groups),
+            "groups": set(want.groups) | {user["group"] for user in want.users},
             "users": {user["name"] for user in want.users},
         }
         for other in self.others:
             theirs = parse(other.current["fragment"], other.current["secrets"])
             wanted["packages"] |= set(theirs.packages)
-            wanted["groups"] |= set(theirs.groups)
+            wanted["groups"] |= set(theirs.groups) | {user["group"] for user in theirs.users}
             wanted["users"] |= {user["name"] for user in theirs.users}
         brought = self.record.installed
+        # Named packages decide; what came along as a dependency goes when nothing needs it any more.
+        unwanted = [name for name in self.record.named if name not in wanted["packages"]]
+        removable = packages.removable(system, unwanted, brought.get("packages", []))
+        # Their own users go with the last of them.
+        there = packages.installed(system, self.record.named) if self.record.named else []
+        along = {} if set(there) - set(removable) else self.record.along
         plan.orphaned = {
             kind: [
-                name for name in brought.get(kind, []) if name not in wanted[kind] and find(name) is not None
+                name
+                for name in (*brought.get(kind, []), *along.get(kind, []))
+                if name not in wanted[kind] and find(name) is not None
             ]
             for kind, find in (("users", system.uid), ("groups", system.gid))
         }
-        # Named packages decide; what came along as a dependency goes when nothing needs it any more.
-        unwanted = [name for name in self.record.named if name not in wanted["packages"]]
-        plan.orphaned["packages"] = packages.removable(system, unwanted, brought.get("packages", []))
+        plan.orphaned["packages"] = removable
         for kind, names in plan.orphaned.items():
             plan.changes += [Change(kind[:-1], name, "remove") for name in names]
 
