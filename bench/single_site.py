@@ -109,7 +109,10 @@ def machine(name: str, suite: str) -> Iterator[str]:
 
 
 def researcher(host: str) -> None:
-    """Set up what THEIRS says."""
+    """Set up what THEIRS says. The system's Python is compiled first, as its packages do on a whole system: a
+    first import would write it else, whoever imports."""
+    compiled = 'import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path("stdlib"), quiet=2)'
+    inside(host, "python3", "-c", compiled)
     for place in THEIRS:
         unit, _, port = place.partition(" ")
         if port:
