@@ -22,6 +22,7 @@ PYTHONS = {"trixie": "3.13", "bookworm": "3.11"}
 # What a researcher may have on a machine before we come: services on ports where ours would usually be, and
 # rules of their own. Each answers its name.
 THEIRS = {"exporter 9100": "ok", "prometheus 9090": "ok", "table": "ok"}
+WITHOUT_GATEWAY = json.dumps({"sideband_components": ["node", "rack", "region", "lake"]})
 THEIR_UNIT = """[Service]
 ExecStart=/usr/bin/python3 -m http.server {port}
 WorkingDirectory=/srv
