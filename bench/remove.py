@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Install sideband on bare spare hosts, remove it, and compare what they were with what they are.
 
-    bench/remove.py            # Debian 12 and 13, as training node, receiver and store; reports/remove.json
+    bench/remove.py            # Debian 12 and 13, as training node, receiver and store, and one machine that
+                               # plays every role (inventories/single); reports/remove.json
     bench/remove.py rm12       # one of them
+    bench/remove.py single     # the one machine alone
 
 The comparison takes in every file, unit, user, group, nftables table, qdisc, kernel setting, address and
 package. What may differ is listed in tests/residue_ignore.yml, with reasons; all else is residue, and fails.
@@ -27,6 +29,7 @@ sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
 from sideband import report  # noqa: E402
 
+from bench import single_site  # noqa: E402
 from bench.spare_site import ROOT, BenchError, Spare, inside, play, say, snapshot, spare_site  # noqa: E402
 
 SPARES = (
@@ -35,6 +38,8 @@ SPARES = (
     Spare("rmrack", "trixie", "rack1"),
     Spare("rmlake", "trixie", "lake1"),
 )
+SINGLE = "single"
+WORDS = ("-e", "confirm=remove", "-e", "confirm_data=delete")
 IGNORE = ROOT / "tests/residue_ignore.yml"
 MOST_IGNORED = 10
 
@@ -73,7 +78,6 @@ def residue(before: Mapping[str, Any], after: Mapping[str, Any], patterns: Itera
 
 def one(spare: Spare, inventory: Path, checks: list[dict[str, Any]], figures: dict[str, Any]) -> int:
     options = ("--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
-    words = ("-e", "confirm=remove", "-e", "confirm_data=delete")
     say(f"{spare.name}: what it is before")
     before = snapshot(spare.name)
     say(f"{spare.name}: install as {spare.like}")
@@ -83,7 +87,7 @@ def one(spare: Spare, inventory: Path, checks: list[dict[str, Any]], figures: di
     refused = play(inventory, "remove", *options, code=None)
     say(f"{spare.name}: remove")
     began = time.monotonic()
-    play(inventory, "remove", *options, *words)
+    play(inventory, "remove", *options, *WORDS)
     seconds = time.monotonic() - began
     left = residue(before, snapshot(spare.name), ignored())
     for line in left:
@@ -104,6 +108,52 @@ def one(spare: Spare, inventory: Path, checks: list[dict[str, Any]], figures: di
     return len(left)
 
 
+def one_machine(checks: list[dict[str, Any]], figures: dict[str, Any]) -> int:
+    """As a researcher does: clone, set up, one command; remove, delete the clone; beside their services."""
+    suite = "trixie"
+    with single_site.machine("rmsingle", suite) as host:
+        single_site.researcher(host)
+        say(f"{host}: what it is before")
+        before = snapshot(host)
+        single_site.checkout(host, suite)
+        say(f"{host}: install every role")
+        began = time.monotonic()
+        single_site.play(host, "site")
+        took = time.monotonic() - began
+        again = single_site.play(host, "site").stdout
+        brought = len(residue(before, snapshot(host), ()))
+        refused = single_site.play(host, "remove", code=None)
+        say(f"{host}: remove")
+        began = time.monotonic()
+        single_site.play(host, "remove", *WORDS)
+        seconds = time.monotonic() - began
+        single_site.leave(host)
+        left = residue(before, snapshot(host), ignored())
+        for line in left:
+            say(f"  {line[:200]}")
+        alive = single_site.researchers_services(host)
+        say(f"{host}: install again")
+        single_site.checkout(host, suite)
+        anew = single_site.play(host, "site", "-e", single_site.WITHOUT_GATEWAY, code=None)
+    name = f"{SINGLE} ({suite}, every role)"
+    checks += [
+        report.check(f"{name}: installation brought something to remove", brought > 20, brought, "> 20"),
+        report.check(
+            f"{name}: a second run changes nothing", "changed=0" in again, again[-300:], "changed=0"
+        ),
+        report.check(
+            f"{name}: refused without confirm=remove", refused.returncode != 0, refused.returncode, "not 0"
+        ),
+        report.expect(f"{name}: residue after removal", left[:20], []),
+        report.expect(f"{name}: the researcher's own services", alive, single_site.THEIRS),
+        report.expect(f"{name}: installing again, without gateway", anew.returncode, 0),
+    ]
+    figures[f"brought_{SINGLE}"] = brought
+    figures[f"install_seconds_{SINGLE}"] = round(took, 1)
+    figures[f"seconds_{SINGLE}"] = round(seconds, 1)
+    return len(left)
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,6 +171,9 @@ def main(arguments: Sequence[str]) -> int:
                     "system": inside(spare.name, "sh", "-c", ". /etc/os-release; echo $PRETTY_NAME").strip()
                 }
                 figures["residue"] += one(spare, inventory, checks, figures)
+    if not options.names or SINGLE in options.names:
+        versions = {"system": "Debian GNU/Linux 13 (trixie)"}
+        figures["residue"] += one_machine(checks, figures)
     passed = report.passes(checks)
     report.write("remove", passed, figures, checks, versions, options.reports)
     print(json.dumps({"pass": passed, **figures}, indent=1))

@@ -50,6 +50,8 @@ def receivers(model: Mapping[str, Any], hostvars: Mapping[str, Any]) -> list[dic
                     "address": _management_address(model["hosts"][receiver]),
                     "port": int(hostvars[receiver].get("ansible_port", 22)),
                     "nodes": list(members["nodes"]),
+                    # A receiver on the origin itself is handed the document there: no SSH, no key.
+                    "local": "policy" in model["hosts"][receiver]["words"],
                 }
             )
     return found
@@ -63,6 +65,7 @@ def host_keys(hostvars: Mapping[str, Any], racks: list[str]) -> dict[str, str]:
 
 def known_hosts(targets: list[dict[str, Any]], keys: Mapping[str, str]) -> str:
     """The receivers' host keys, whole or not at all (case 2: never a shortened list)."""
+    targets = [target for target in targets if not target["local"]]
     missing = [target["name"] for target in targets if not keys.get(target["name"], "").strip()]
     if missing:
         raise AnsibleFilterError(

@@ -95,7 +95,7 @@ EXAMPLES = r"""
       units:
         - {name: sideband-rack.service, running: true, reload_on: [/etc/sideband/rack/haproxy.cfg]}
     secrets:
-      - {path: /etc/sideband/rack/host.key, content: "{{ sideband_identity.key }}"}
+      - {path: /etc/sideband/rack/host.key, content: "{{ sideband_identities.rack.key }}"}
 
 - name: Go back to the generation before
   host_state:

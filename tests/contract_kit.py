@@ -10,9 +10,11 @@ from typing import Any
 
 import yaml
 from sideband.load import PREFIX, SITE_NOUNS
+from sideband.model import WORDS
 
 ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "inventories" / "lab"
+SINGLE = ROOT / "inventories" / "single"
 
 
 class SpeltInt(int):
@@ -82,6 +84,21 @@ def _lab() -> tuple[HostVars, Groups]:
 def lab() -> tuple[HostVars, Groups]:
     """(hostvars, groups) of the lab, free to change."""
     return copy.deepcopy(_lab())
+
+
+def single(components: list[Any]) -> tuple[HostVars, Groups]:
+    """(hostvars, groups) of inventories/single with these components; its templates are said in Python."""
+    read: dict[str, Any] = {}
+    for path in sorted((SINGLE / "group_vars" / "all").iterdir()):
+        read.update(load(path) or {})
+    flows = read["single_flows"] + (read["single_flows_of_gateway"] if "gateway" in components else [])
+    site = {name: value for name, value in read.items() if name[len(PREFIX) :] in SITE_NOUNS}
+    site.update(sideband_flows=flows, sideband_components=components)
+    (path,) = (SINGLE / "host_vars").iterdir()
+    host = {**site, "inventory_hostname": path.stem, **load(path)}
+    groups = {"all": [path.stem], "sideband": [path.stem], "sideband_policy": [path.stem]}
+    groups.update({f"sideband_{word}": [path.stem] for word in WORDS if word in components})
+    return {path.stem: host}, groups
 
 
 def _step(value: Any, step: str) -> Any:

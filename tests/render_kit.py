@@ -58,7 +58,7 @@ def fragment(
         "sideband_site": model["site"],
         "sideband_model": model,
         "sideband_self": model["hosts"][host],
-        "sideband_identity": identity,
+        "sideband_identities": {word: identity},
         "sideband_rack_secrets_directory": str(directory / "secrets"),
         "sideband_host_system": known,
         **more,

@@ -8,6 +8,7 @@ from typing import Any
 from .errors import Error
 from .load import Spelling, as_read, gather
 from .meaning import check_meaning
+from .rules_inside import components
 from .shape import check_shape
 
 
@@ -25,5 +26,10 @@ def check_site(
     `served`: the roles of this bundle are to serve it."""
     inventory = gather(hostvars, groups, spelling)
     shape, right = check_shape(inventory)
+    # On one machine everything else follows from them: what is said of it would be an echo.
+    amiss = [error for error in shape if error.path.startswith("sideband_components")]
+    amiss = amiss or list(components(inventory, right))
+    if amiss:
+        return amiss
     meaning = check_meaning(inventory, right, frozenset(known), deployed, confirmed, served)
     return list(dict.fromkeys(inventory.errors + shape + meaning))

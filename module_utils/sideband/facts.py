@@ -99,7 +99,7 @@ def with_rates(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def segments(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name, plane in spec.items():
-        if "vlan" in plane:
+        if "subnets" in plane:
             yield f"sideband_planes.{name}", plane
         for rack, part in plane.get("per_rack", {}).items():
             yield f"sideband_planes.{name}.per_rack.{rack}", part

@@ -16,10 +16,10 @@ from .model import WORDS
 SITE = "all"
 SITE_NOUNS = (
     "site", "planes", "zones", "flows", "ladder", "tiers", "tenants", "versions", "rollout", "budget",
-    "catalogue", "labels", "notify",
+    "catalogue", "labels", "notify", "components",
 )  # fmt: skip
 # A site that leaves these out gets their defaults.
-OPTIONAL_NOUNS = ("rollout", "budget", "catalogue", "labels", "notify")
+OPTIONAL_NOUNS = ("rollout", "budget", "catalogue", "labels", "notify", "components")
 HOST_NOUNS = ("rack", "addresses", "fabric_ports")
 PREFIX = "sideband_"
 

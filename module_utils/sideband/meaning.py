@@ -12,6 +12,7 @@ from . import (
     rules_catalogue,
     rules_data,
     rules_hosts,
+    rules_inside,
     rules_names,
     rules_notify,
     rules_planes,
@@ -24,8 +25,8 @@ from .model import Zone, parse_flows, parse_planes
 
 # The order of the errors: whose rules come first.
 MODULES = (
-    rules_names, rules_served, rules_planes, rules_hosts, rules_data, rules_catalogue, rules_notify,
-    rules_budget,
+    rules_names, rules_served, rules_inside, rules_planes, rules_hosts, rules_data, rules_catalogue,
+    rules_notify, rules_budget,
 )  # fmt: skip
 
 
@@ -47,6 +48,9 @@ def check_meaning(
     planes = {} if twice_a_family else parse_planes(with_rates(value("planes", {})))
     if twice_a_family:
         right = right - {(SITE, "planes")}
+    unzoned = list(rules_inside.unzoned(planes, value("zones", [""])))
+    if unzoned:
+        right = right - {(SITE, "zones")}
     facts = Facts(
         inventory=inventory,
         right=right,
@@ -58,7 +62,7 @@ def check_meaning(
         confirmed=confirmed,
         served=served,
     )
-    errors = twice_a_family
+    errors = twice_a_family + unzoned
     order = [module.__name__ for module in MODULES]
     for nouns, function in sorted(RULES, key=lambda entry: order.index(entry[1].__module__)):
         if facts.has(*nouns):

@@ -22,6 +22,7 @@ WORDS = (
 SOURCE_WORDS = ("rack", "region", "lake", "logs", "gateway", "alerts", "archive")
 GUARDED_KINDS = ("telemetry", "query")
 CLIENTS = "clients"
+LOOPBACK = "loopback"
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,14 @@ class Plane:
         return self.segment or self.per_rack.get(rack)
 
     @property
+    def local(self) -> bool:
+        """Whether it lives inside one machine: on loopback, where there is nothing to hook, shape or mark."""
+        return self.fabric == LOOPBACK
+
+    @property
     def guarded(self) -> bool:
         """Whether we hook, shape and mark here."""
-        return self.kind in GUARDED_KINDS
+        return self.kind in GUARDED_KINDS and not self.local
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,7 @@ class Interface:
     prefix4: int
     prefix6: int
     mac: str = ""
+    local: bool = False
 
     def address(self, family: int) -> str:
         return self.ipv4 if family == 4 else self.ipv6
@@ -184,7 +191,7 @@ class Site:
         return [
             other
             for other in self.members(group)
-            if other.name != host.name
+            if (other.name != host.name or self.planes[flow.plane].local)
             and flow.plane in other.interfaces
             and (not flow.same_rack or other.rack == host.rack)
         ]
@@ -220,21 +227,20 @@ def canonical_address(text: object) -> str:
 def _segment(spec: Mapping[str, Any]) -> Segment:
     nets = [ipaddress.ip_network(text) for text in spec["subnets"]]
     by_family = {net.version: str(net) for net in nets}
-    return Segment(int(spec["vlan"]), by_family.get(4, ""), by_family.get(6, ""))
+    return Segment(int(spec.get("vlan", 0)), by_family.get(4, ""), by_family.get(6, ""))
 
 
 def parse_planes(spec: Mapping[str, Any]) -> dict[str, Plane]:
     planes = {}
     for name, plane in spec.items():
-        guarded = plane["kind"] in GUARDED_KINDS
         planes[name] = Plane(
             name=name,
             kind=plane["kind"],
             fabric=plane.get("fabric", "ethernet"),
             mode=plane.get("mode", "enforce") if plane["kind"] != "training" else "",
-            segment=_segment(plane) if "vlan" in plane else None,
+            segment=_segment(plane) if "subnets" in plane else None,
             per_rack={rack: _segment(part) for rack, part in plane.get("per_rack", {}).items()},
-            egress_rate=rate_bits(plane["egress_rate"]) if guarded else 0,
+            egress_rate=rate_bits(plane["egress_rate"]) if "egress_rate" in plane else 0,
             lossless_dscp=tuple(plane.get("lossless_dscp", ())),
         )
     return planes
@@ -284,6 +290,13 @@ def parse_tiers(spec: Iterable[Mapping[str, Any]]) -> tuple[Tier, ...]:
     )
 
 
+def _inside(plane: Plane, segment: Segment) -> Interface:
+    """Where a plane that never leaves its machine answers: at the first address of its subnet."""
+    net = ipaddress.ip_network(segment.subnet4)
+    first, length = str(net[min(1, net.num_addresses - 1)]), net.prefixlen
+    return Interface(plane.name, "lo", plane.kind, plane.mode, 0, first, "", length, 0, local=True)
+
+
 def parse_interfaces(
     words: Iterable[str],
     rack: str,
@@ -300,6 +313,9 @@ def parse_interfaces(
     interfaces = {}
     for name, plane in planes.items():
         segment = plane.segment_of(rack)
+        if plane.local and segment and segment.subnet4:
+            interfaces[name] = _inside(plane, segment)
+            continue
         if name not in devices or name not in addresses or segment is None:
             continue
         spec = addresses[name]

@@ -252,8 +252,12 @@ def _chain(hook: str, label: str, device: str, rules: Iterable[str]) -> list[str
 
 
 def hooked(host: Host) -> Mapping[str, Interface]:
-    """The interfaces that carry our rules: all but training's."""
-    return {name: interface for name, interface in host.interfaces.items() if interface.kind != "training"}
+    """The interfaces that carry our rules: all but training's, and loopback, which nobody else reaches."""
+    return {
+        name: interface
+        for name, interface in host.interfaces.items()
+        if interface.kind != "training" and not interface.local
+    }
 
 
 def compile_ruleset(site: Site, host: Host) -> Ruleset:

@@ -16,7 +16,7 @@ from .model import WORDS
 
 # Set by our own plays while they run: results, not settings.
 RESULTS = frozenset(
-    PREFIX + name for name in ("model", "self", "deployed", "identity", "policy_allowed_signers")
+    PREFIX + name for name in ("model", "self", "deployed", "identities", "policy_allowed_signers")
 )
 REMOVED = Path(__file__).resolve().parent.parent.parent / "schemas" / "removed.yml"
 

@@ -9,15 +9,15 @@ from itertools import combinations
 from .errors import Error, got, nearest
 from .facts import RACKED_WORDS, Facts, rule, segments
 from .load import PREFIX, SITE
-from .model import CLIENTS, GUARDED_KINDS, SOURCE_WORDS, Flow, Plane, Zone
+from .model import CLIENTS, GUARDED_KINDS, LOOPBACK, SOURCE_WORDS, Flow, Plane, Zone
 
 
 @rule("planes")
 def a_vlan_once(facts: Facts) -> Iterator[Error]:
     owners: dict[int, str] = {}
     for path, segment in segments(facts.noun("planes")):
-        vlan = segment["vlan"]
-        if vlan in owners:
+        vlan = segment.get("vlan", 0)
+        if vlan and vlan in owners:
             yield Error(
                 SITE,
                 f"{path}.vlan",
@@ -50,7 +50,7 @@ def subnets_apart(facts: Facts) -> Iterator[Error]:
 def kinds(facts: Facts) -> Iterator[Error]:
     for name, spec in facts.noun("planes").items():
         path, kind = f"sideband_planes.{name}", spec["kind"]
-        guarded = kind in GUARDED_KINDS
+        guarded = kind in GUARDED_KINDS and spec.get("fabric") != LOOPBACK
         if guarded and spec.get("fabric") == "infiniband":
             yield Error(
                 SITE,
@@ -70,7 +70,7 @@ def kinds(facts: Facts) -> Iterator[Error]:
             yield Error(
                 SITE,
                 f"{path}.egress_rate",
-                f"a {kind} plane gets no queue of ours",
+                f"a {spec['fabric'] if spec.get('fabric') == LOOPBACK else kind} plane gets no queue of ours",
                 got(spec["egress_rate"]),
                 "remove it; only telemetry and query planes are shaped (B7)",
             )
@@ -188,7 +188,7 @@ def flows(facts: Facts) -> Iterator[Error]:
                 nearest(flow.plane, facts.planes, "planes: "),
             )
             continue
-        if not plane.guarded:
+        if plane.kind not in GUARDED_KINDS:
             yield Error(
                 SITE,
                 f"{path}.plane",
@@ -224,7 +224,8 @@ def _flow_ends(facts: Facts, flow: Flow, path: str, plane: Plane) -> Iterator[Er
                 got(group),
                 "add a host to the group, or remove the flow",
             )
-        if not any(zone.group == group and zone.plane == flow.plane for zone in facts.zones):
+        placed = any(zone.group == group and zone.plane == flow.plane for zone in facts.zones)
+        if not placed and not plane.local:
             yield Error(
                 SITE,
                 f"{path}.{key}",

@@ -23,6 +23,12 @@ HOPS = {
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 
 
+def _callers(name: str, source: str, target: str) -> list[str]:
+    """Whose presence calls for the hop. A lake may go without a gateway: then nobody asks over the wire."""
+    ends = [source] if name == "ask" else [source, target]
+    return [group for group in ends if group not in (CLIENTS, f"{PREFIX}node")]
+
+
 @rule("flows")
 def hops(facts: Facts) -> Iterator[Error]:
     if not facts.served:
@@ -36,9 +42,7 @@ def hops(facts: Facts) -> Iterator[Error]:
                 if have != want and have != f"{PREFIX}node":
                     hint = f"roles know flow {name} by its name; another flow has another name"
                     yield Error(SITE, f"{path}.{key}", f"must be {want}", got(have), hint)
-        elif any(
-            facts.members(group) for group in (source, target) if group not in (CLIENTS, f"{PREFIX}node")
-        ):
+        elif any(facts.members(group) for group in _callers(name, source, target)):
             near = nearest(name, others, "")
             hint = f"roles know it by this name: from {source} to {target}"
             yield Error(SITE, path, "is missing", hint=near or hint)

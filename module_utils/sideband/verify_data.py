@@ -56,8 +56,7 @@ def asks(model: Mapping[str, Any], host: str, patience: float) -> list[Record]:
             "certificate": "/etc/sideband/gateway/host.crt",
             "key": "/etc/sideband/gateway/host.key",
         }
-        for ends in model["hosts"][host]["reaches"].values()
-        for end in ends
+        for end in model["hosts"][host]["reaches"].get("ask", ())
         if "lake" in model["hosts"][end["host"]]["words"]
         for tier, (path, query, _) in QUESTIONS.items()
         if tier in model["tiers"]

@@ -63,6 +63,7 @@ def load(path: str) -> Config:
                 address=str(one["address"]),
                 port=int(one["port"]),
                 nodes=tuple(map(str, one["nodes"])),
+                local=one.get("local") is True,
             )
             for one in value["racks"]
         )

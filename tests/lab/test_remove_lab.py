@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOLD_SECONDS = 45
 
 
-@pytest.mark.parametrize("spare", [spare.name for spare in remove.SPARES])
+@pytest.mark.parametrize("spare", [*(spare.name for spare in remove.SPARES), remove.SINGLE])
 def test_what_was_brought_is_gone_and_comes_again(spare: str, tmp_path: Path) -> None:
     done = subprocess.run(
         ["bench/remove.py", spare, "--reports", str(tmp_path)],

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_FACTS = {
+    "ansible_become",
     "ansible_check_mode",
     "ansible_connection",
     "ansible_control_path",

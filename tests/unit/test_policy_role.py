@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 from pathlib import Path
@@ -12,12 +13,13 @@ from ansible.errors import AnsibleFilterError
 from control_kit import make_key
 
 from filter_plugins import policy
-from services.level import accept, issue
+from services.level import accept, issue, send
 
 MODEL: dict[str, Any] = {
     "site": "lab",
     "hosts": {
         "rack1": {
+            "words": ["rack"],
             "rack": "rack1",
             "address": "jump.example",
             "interfaces": {
@@ -26,6 +28,7 @@ MODEL: dict[str, Any] = {
             },
         },
         "rack2": {
+            "words": ["rack"],
             "rack": "rack2",
             "address": "rack2",
             "interfaces": {"oob": {"kind": "management", "ipv4": "", "ipv6": "fd00::22"}},
@@ -84,6 +87,21 @@ def test_known_hosts_is_whole_or_not_at_all(public: str, tmp_path: Path) -> None
         assert (
             subprocess.run(["ssh-keygen", "-F", name, "-f", str(path)], capture_output=True).returncode == 0
         )
+
+
+def test_a_receiver_on_the_origin_is_handed_documents_without_ssh(public: str, tmp_path: Path) -> None:
+    model = copy.deepcopy(MODEL)
+    model["hosts"]["rack1"]["words"] = ["rack", "policy"]
+    targets = policy.receivers(model, HOSTVARS)
+    assert [target["local"] for target in targets] == [True, False]
+    # It needs no host key, and none of it is written down; the other one still does.
+    assert policy.known_hosts(targets, {"rack2": public}).startswith("[fd00::22]:2222 ssh-ed25519 ")
+    path = tmp_path / "level.json"
+    path.write_text(json.dumps(policy.origin(model, targets, state="/s", configuration="/c")))
+    here, there = issue.load(str(path)).racks
+    words = send.command(here, "sideband-accept", "/s/key", "/c/known_hosts")
+    assert words == ["runuser", "-u", "sideband-accept", "--", "/opt/sideband/accept.pyz"]
+    assert send.command(there, "sideband-accept", "/s/key", "/c/known_hosts")[0] == "ssh"
 
 
 def test_the_trusted_list_holds_the_origin_and_the_offline_key(public: str) -> None:

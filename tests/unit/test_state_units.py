@@ -168,6 +168,80 @@ def test_masks_come_before_packages_and_go_with_the_last_owner(host: FakeHost) -
     assert not mask.is_symlink()
 
 
+@pytest.mark.parametrize("place", ["usr/lib/systemd/system", "etc/systemd/system"])
+def test_a_service_that_was_here_before_us_is_not_masked(host: FakeHost, place: str) -> None:
+    theirs = host.base / place / "haproxy.service"
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text("[Service]\nExecStart=/usr/sbin/haproxy\n")
+    wanted = {"packages": ["haproxy"], "masked": ["haproxy.service"]}
+    host.packages.add("haproxy")
+    answer = host.present(wanted)
+    assert "unit haproxy.service: was here before us, so it is left as it is" in answer["plan"]
+    mask = host.base / "etc/systemd/system/haproxy.service"
+    assert not mask.is_symlink()
+    assert theirs.read_text().startswith("[Service]")
+
+
+def account(host: FakeHost, name: str) -> None:
+    """A package's own system user, as its postinst makes it."""
+    for table, rest in (("passwd", "101::/:/usr/sbin/nologin"), ("group", "")):
+        with (host.base / f"etc/{table}").open("a") as file:
+            file.write(f"{name}:x:101:{rest}\n")
+
+
+def forget(host: FakeHost, name: str) -> None:
+    for table in ("passwd", "group"):
+        path = host.base / f"etc/{table}"
+        path.write_text("".join(x for x in path.read_text().splitlines(True) if not x.startswith(f"{name}:")))
+
+
+def bring(host: FakeHost, owner: str, **wanted: Any) -> None:
+    missing = host.present(wanted, owner=owner)["missing"]
+    for name in missing["packages"]:
+        host.packages.add(name)
+        account(host, f"_{name}")
+    for user in missing["users"]:
+        host.add_user(user["name"])
+    host.present(wanted, owner=owner)
+
+
+def test_what_two_owners_share_goes_with_the_last_whoever_brought_it(host: FakeHost) -> None:
+    wanted = {"packages": ["haproxy"], "users": [{"name": "sideband"}]}
+    bring(host, "lake", **wanted)
+    bring(host, "rack", **wanted)
+    first = host.perform("absent", owner="lake")
+    assert not any(first["orphaned"].values())
+    last = host.perform("absent", owner="rack")["orphaned"]
+    assert last == {
+        "users": ["sideband", "_haproxy"],
+        "groups": ["sideband", "_haproxy"],
+        "packages": ["haproxy"],
+    }
+
+
+def test_a_packages_own_user_goes_with_it_and_no_sooner(host: FakeHost) -> None:
+    bring(host, "lake", packages=["haproxy", "prometheus"])
+    kept = host.present({"packages": ["haproxy"]}, owner="lake")["orphaned"]
+    assert kept == {"users": [], "groups": [], "packages": ["prometheus"]}
+    host.packages.remove("prometheus")
+    gone = host.perform("absent", owner="lake")["orphaned"]
+    assert gone["users"] == ["_haproxy", "_prometheus"]
+    host.packages.remove("haproxy")
+    for name in gone["users"]:
+        forget(host, name)
+    assert not any(host.perform("absent", owner="lake")["orphaned"].values())
+
+
+def test_a_user_that_appeared_without_a_package_of_ours_stays(host: FakeHost) -> None:
+    wanted = {"users": [{"name": "sideband"}]}
+    host.present(wanted)
+    host.packages.add("theirs")
+    account(host, "_theirs")
+    host.add_user("sideband")
+    host.present(wanted)
+    assert host.perform("absent")["orphaned"]["users"] == ["sideband"]
+
+
 def test_nothing_but_masks_is_done_while_something_is_missing(host: FakeHost) -> None:
     answer = host.present({**fragment(), "packages": ["haproxy"]})
     assert answer["changed"]

@@ -7,7 +7,7 @@ from typing import Callable
 
 from . import archives, candidate, netfilter, network, packages, record, services, shaping, units
 from .change import Change
-from .fragment import Fragment
+from .fragment import Fragment, parse
 from .paths import Directory, put_back, snapshot
 from .planner import Plan, Planner
 from .record import EMPTY, Generation
@@ -259,8 +259,11 @@ class Engine(Planner):
         kept = self.record
         if kept.awaited:
             came = packages.arrivals(self.system, kept.awaited, plan.want.users, plan.want.groups)
-            for kind, names in came.items():
-                kept.installed[kind] = sorted({*kept.installed.get(kind, []), *names})
+            for kind in ("packages", "users", "groups"):
+                kept.installed[kind] = sorted({*kept.installed.get(kind, []), *came[kind]})
+            for kind in ("users", "groups") if set(came["packages"]) & set(plan.want.packages) else ():
+                theirs = set(came.get(f"all_{kind}", [])) - set(kept.installed[kind])
+                kept.along[kind] = sorted({*kept.along.get(kind, []), *theirs})
             kept.named = sorted({*kept.named, *(set(came["packages"]) & set(plan.want.packages))})
             kept.awaited = {}
 
@@ -275,6 +278,34 @@ class Engine(Planner):
         }
         kept.installed = {kind: names for kind, names in there.items() if names}
         kept.named = [name for name in kept.named if name in there["packages"]]
+        finds = {"users": system.uid, "groups": system.gid}
+        for kind, names in list(kept.along.items()):
+            kept.along[kind] = [name for name in names if finds[kind](name) is not None]
+
+    def hand_over(self) -> None:
+        """What came for this owner and others still want becomes theirs: whoever leaves last removes it."""
+        kept = self.record
+        for other in self.others:
+            want = parse(other.current["fragment"], other.current["secrets"])
+            users = {user["name"] for user in want.users}
+            groups = {user["group"] for user in want.users} | set(want.groups)
+            came = {kind: kept.installed.get(kind, []) for kind in ("packages", "users", "groups")}
+            shared = {
+                "packages": came["packages"] if set(kept.named) & set(want.packages) else [],
+                "users": [name for name in came["users"] if name in users],
+                "groups": [name for name in came["groups"] if name in groups],
+            }
+            if not any(shared.values()):
+                continue
+            for kind, names in shared.items():
+                other.installed[kind] = sorted({*other.installed.get(kind, []), *names})
+                kept.installed[kind] = [name for name in kept.installed.get(kind, []) if name not in names]
+            if shared["packages"]:
+                other.named = sorted({*other.named, *kept.named})
+                for kind, names in kept.along.items():
+                    other.along[kind] = sorted({*other.along.get(kind, []), *names})
+                kept.named, kept.along = [], {}
+            record.save(self.system, other)
 
 
 def sweep_archives(system: System, leaving: str = "") -> None:

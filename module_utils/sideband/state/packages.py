@@ -75,6 +75,16 @@ def missing_users(system: System, users: Sequence[dict[str, Any]]) -> list[dict[
     ]
 
 
+SYSTEM_IDS = range(1, 1000)
+
+
+def accounts(system: System, table: str) -> list[str]:
+    """System users or groups of this host's own table, `passwd` or `group`; a directory's are not ours."""
+    lines = (system.content(f"/etc/{table}") or b"").decode("utf-8", "replace").splitlines()
+    found = [line.split(":") for line in lines]
+    return sorted(f[0] for f in found if len(f) > 2 and f[2].isdigit() and int(f[2]) in SYSTEM_IDS)
+
+
 def census(system: System, users: Sequence[dict[str, Any]], groups: Sequence[str]) -> dict[str, list[str]]:
     """What is there before the role brings anything, so that removal takes exactly what came."""
     wanted_groups = {*groups, *(user["group"] for user in users)}
@@ -82,6 +92,8 @@ def census(system: System, users: Sequence[dict[str, Any]], groups: Sequence[str
         "packages": installed(system),
         "users": sorted(user["name"] for user in users if system.uid(user["name"]) is not None),
         "groups": sorted(name for name in wanted_groups if system.gid(name) is not None),
+        "all_users": accounts(system, "passwd"),
+        "all_groups": accounts(system, "group"),
     }
 
 
@@ -89,4 +101,4 @@ def arrivals(
     system: System, before: dict[str, list[str]], users: Sequence[dict[str, Any]], groups: Sequence[str]
 ) -> dict[str, list[str]]:
     now = census(system, users, groups)
-    return {kind: sorted(set(now[kind]) - set(before[kind])) for kind in now}
+    return {kind: sorted(set(now[kind]) - set(before[kind])) for kind in now if kind in before}

@@ -51,6 +51,7 @@ class Planner:
         want = parse(generation["fragment"], generation["secrets"])
         self._claims(want)
         plan = Plan(want)
+        self._spare_theirs(plan)
         self._plan_missing(plan)
         self._plan_prune_units(plan)
         for path, item in want.items.items():
@@ -107,6 +108,15 @@ class Planner:
         if problems:
             raise StateError("\n".join(problems))
 
+    def _spare_theirs(self, plan: Plan) -> None:
+        """A vendor unit that was here before its package could come with us is somebody else's: no mask."""
+        known = {path for each in (self.record, *self.others) for path in each.originals}
+        for path, target in units.mask_paths(plan.want.masks).items():
+            if path not in known and units.is_theirs(self.system, path, target):
+                del plan.want.items[path]
+                name = os.path.basename(path)
+                plan.notes.append(f"unit {name}: was here before us, so it is left as it is")
+
     def _plan_missing(self, plan: Plan) -> None:
         want, system = plan.want, self.system
         plan.missing = {
@@ -137,24 +147,30 @@ class Planner:
             raise StateError("\n".join(lost))
         wanted = {
             "packages": set(want.packages),
-            "groups": set(want.groups),
+            "groups": set(want.groups) | {user["group"] for user in want.users},
             "users": {user["name"] for user in want.users},
         }
         for other in self.others:
             theirs = parse(other.current["fragment"], other.current["secrets"])
             wanted["packages"] |= set(theirs.packages)
-            wanted["groups"] |= set(theirs.groups)
+            wanted["groups"] |= set(theirs.groups) | {user["group"] for user in theirs.users}
             wanted["users"] |= {user["name"] for user in theirs.users}
         brought = self.record.installed
+        # Named packages decide; what came along as a dependency goes when nothing needs it any more.
+        unwanted = [name for name in self.record.named if name not in wanted["packages"]]
+        removable = packages.removable(system, unwanted, brought.get("packages", []))
+        # Their own users go with the last of them.
+        there = packages.installed(system, self.record.named) if self.record.named else []
+        along = {} if set(there) - set(removable) else self.record.along
         plan.orphaned = {
             kind: [
-                name for name in brought.get(kind, []) if name not in wanted[kind] and find(name) is not None
+                name
+                for name in (*brought.get(kind, []), *along.get(kind, []))
+                if name not in wanted[kind] and find(name) is not None
             ]
             for kind, find in (("users", system.uid), ("groups", system.gid))
         }
-        # Named packages decide; what came along as a dependency goes when nothing needs it any more.
-        unwanted = [name for name in self.record.named if name not in wanted["packages"]]
-        plan.orphaned["packages"] = packages.removable(system, unwanted, brought.get("packages", []))
+        plan.orphaned["packages"] = removable
         for kind, names in plan.orphaned.items():
             plan.changes += [Change(kind[:-1], name, "remove") for name in names]
 

@@ -47,6 +47,8 @@ class Record:
     )  # {"reload", "addresses", "links"}: how it was, what came
     installed: dict[str, list[str]] = field(default_factory=dict)  # packages, users, groups brought for us
     named: list[str] = field(default_factory=list)  # of those packages: the ones that a fragment names
+    # Users and groups that those packages made for themselves, and that Debian's leave behind.
+    along: dict[str, list[str]] = field(default_factory=dict)
     awaited: dict[str, list[str]] = field(
         default_factory=dict
     )  # what was there before the role went to bring

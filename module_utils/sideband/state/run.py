@@ -164,6 +164,7 @@ def _absent(engine: Engine, purge: bool, check_mode: bool) -> Answer:
     if any(plan.orphaned.values()):
         record.save(system, kept)
     else:
+        engine.hand_over()
         _forget(engine)
     return answer
 

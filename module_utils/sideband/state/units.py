@@ -11,6 +11,7 @@ from .change import Change
 from .system import StateError, System
 
 UNIT_DIRECTORY = "/etc/systemd/system"
+VENDOR_DIRECTORIES = ("/usr/lib/systemd/system", "/lib/systemd/system")
 PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
 
 
@@ -147,6 +148,16 @@ def remove_wants(system: System, name: str) -> None:
 
 def reload_manager(system: System) -> None:
     system.must(["systemctl", "daemon-reload"], "look at `systemctl status`")
+
+
+def is_theirs(system: System, path: str, target: str) -> bool:
+    """Whether a unit is on the host already, by its package or by an administrator's own file."""
+    name = os.path.basename(path)
+    if any(system.exists(f"{place}/{name}") for place in VENDOR_DIRECTORIES):
+        return True
+    return system.exists(path) and not (
+        os.path.islink(system.at(path)) and os.readlink(system.at(path)) == target
+    )
 
 
 def mask_paths(names: Iterable[str]) -> dict[str, str]:
