@@ -167,8 +167,14 @@ SPEC = {
 }
 
 
+class QuietModule(AnsibleModule):
+    def _log_invocation(self) -> None:
+        """Nothing into the host's log. Ansible writes a list of options there as one text, with line ends
+        spelled out, and then does not find a secret of several lines in it to hide it."""
+
+
 def main() -> None:
-    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    module = QuietModule(argument_spec=SPEC, supports_check_mode=True)
     given = module.params
     session = "" if given["local"] else guard.ssh_connection()
     try:
