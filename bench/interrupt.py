@@ -39,7 +39,8 @@ from bench.spare_site import LAB, ROOT, BenchError, inside, lab, say, snapshot  
 HOSTS = ("node1", "rack1", "tor1")
 CONTROLLER = "controller"
 VICTIMS = (CONTROLLER, *HOSTS)
-BOOKS = ("contract", "fabric", "planes", "rack", "node")
+BOOKS = ("contract", "pki", "fabric", "planes", "policy", "rack", "node")
+ORIGIN = "mgmt1"  # says who may sign
 SSH_SECONDS = 90  # a switch boots, and a dead man's switch takes its 40 s
 # The other contract differs on every one of the hosts, in rules, shapes, files, units and ports.
 EDITS = (
@@ -62,7 +63,7 @@ class Bench:
     def start(self, contract: int) -> subprocess.Popen[bytes]:
         words = [
             str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(self.contracts[contract]),
-            *[f"playbooks/{book}.yml" for book in BOOKS], "--limit", ",".join(HOSTS),
+            *[f"playbooks/{book}.yml" for book in BOOKS], "--limit", ",".join((*HOSTS, ORIGIN)),
         ]  # fmt: skip
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 NETWORKD = "/etc/systemd/network"
+RT_TABLES = "/etc/iproute2/rt_tables.d"
 IFUPDOWN = "/etc/network/interfaces.d/sideband"
 RULES = "/etc/sideband/nftables/sideband.nft"
 BRIDGE = "sideband0"
@@ -123,6 +124,8 @@ def fabric_fragment(
     """A switch with ifupdown2. Its own management port is not on the bridge and is not named here."""
     return {
         "software": ["ifupdown2"],
+        # ifupdown2 writes a map there at every change of a bridge, and fails where a newer iproute2 has none.
+        "directories": [{"path": RT_TABLES, "mode": "0755"}],
         "files": [{"path": IFUPDOWN, "content": bridge_file(switch["ports"], switch["vlans"])}],
         "network": {
             "reload": "ifreload",

@@ -245,3 +245,4 @@ def test_a_switch_s_ports_become_access_ports_of_one_bridge() -> None:
     fragment = links.fabric_fragment({"ports": ports, "vlans": [10, 21]}, 40, [])
     assert fragment["network"]["vlans"] == [{"port": "vec1", "vlan": 10}, {"port": "vec2", "vlan": 21}]
     assert "iface vec2\n    bridge-access 21\n" in fragment["files"][0]["content"]
+    assert fragment["directories"] == [{"path": "/etc/iproute2/rt_tables.d", "mode": "0755"}]
