@@ -50,6 +50,8 @@ EDITS = (
     ("ladder", "poll: 10s", "poll: 9s"),
 )
 OWN = ("/etc/", "/opt/", "/usr/")
+# ifupdown2's own scratch: it writes or deletes it at any start, whatever it is asked to do.
+SCRATCH = "/etc/iproute2/rt_tables.d/ifupdown2_vrf_map.conf"
 
 
 @dataclass
@@ -101,7 +103,7 @@ def other_contract(room: Path) -> Path:
 def state(host: str) -> dict[str, Any]:
     """What a host is, and of the books only which there are, and whether one is open."""
     found = snapshot(host)
-    files = {path: what for path, what in found["files"].items() if path.startswith(OWN)}
+    files = {path: what for path, what in found["files"].items() if path.startswith(OWN) and path != SCRATCH}
     script = (
         "cd /var/lib/sideband/generations && for d in */; do printf '%s ' $d; ls -A $d | tr '\\n' ' '; "
         "python3 -c \"import json; r = json.load(open('$d/record.json')); "
@@ -161,7 +163,7 @@ def trial(
     bench: Bench, number: int, victim: str, moment: float, alone: bool, where: Mapping[str, str]
 ) -> None:
     """`alone`: nobody comes until every switch has had its time; otherwise the next run comes at once."""
-    contract = 1 - number % 2
+    contract = number % 2
     name = f"{number + 1}: {victim} at {moment:.0%}" + (", then left alone" if alone else "")
     say(name)
     run = bench.start(contract)
@@ -196,21 +198,21 @@ def main(arguments: Sequence[str]) -> int:
     where = addresses()
     with tempfile.TemporaryDirectory(prefix="sideband-interrupt-") as room:
         bench = Bench((LAB, other_contract(Path(room))))
-        for contract in (0, 1, 0):
-            say(f"undisturbed: contract {contract}")
-            began = time.monotonic()
-            if bench.whole(contract):
-                raise BenchError(f"the undisturbed run failed:\n{bench.said()}")
-            bench.seconds = time.monotonic() - began
-            if contract not in bench.wanted:
-                bench.wanted[contract] = {host: state(host) for host in HOSTS}
+        # The lab as site.yml left it is what the lab's contract makes of it.
+        bench.wanted[0] = {host: state(host) for host in HOSTS}
+        say("undisturbed: to the other contract")
+        began = time.monotonic()
+        if bench.whole(1):
+            raise BenchError(f"the undisturbed run failed:\n{bench.said()}")
+        bench.seconds = time.monotonic() - began
+        bench.wanted[1] = {host: state(host) for host in HOSTS}
         moved = {host: bool(residue(bench.wanted[0][host], bench.wanted[1][host], ())) for host in HOSTS}
         bench.checks.append(report.expect("the contracts differ on", moved, dict.fromkeys(HOSTS, True)))
         victims = [VICTIMS[number % len(VICTIMS)] for number in range(options.kills)]
         chance.shuffle(victims)
         try:
             for number, victim in enumerate(victims):
-                trial(bench, number, victim, chance.uniform(0.1, 1.0), chance.random() < 0.25, where)
+                trial(bench, number, victim, chance.uniform(0.1, 1.0), number % 5 == 4, where)
         finally:
             say("back to the lab's contract")
             code = bench.whole(0)
