@@ -42,7 +42,7 @@ def spec_of(module: types.ModuleType) -> dict[str, Any]:
         raise Given(argument_spec)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "AnsibleModule", take)
+        patch.setattr(module.AnsibleModule, "__init__", take)  # of its subclasses too
         with pytest.raises(Given) as caught:
             module.main()
     spec: dict[str, Any] = caught.value.args[0]
