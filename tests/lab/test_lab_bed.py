@@ -87,7 +87,7 @@ def test_a_host_is_itself_and_has_no_way_out(name: str) -> None:
 
 def test_the_mirror_is_whole_and_read_only_on_its_host() -> None:
     manifest = json.loads((mirror.MIRROR / "manifest.json").read_text())
-    assert set(manifest) == {"trixie", "bookworm"}
+    assert set(manifest) == {"trixie", "bookworm", "archives"}
     for suite, packages in manifest.items():
         held = set(inside("mgmt1", f"cd /srv/sideband/mirror/{suite} && ls").split())
         assert {entry["file"] for entry in packages.values()} <= held
