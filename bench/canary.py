@@ -29,7 +29,7 @@ sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 from sideband import report  # noqa: E402
 
 from bench.remove import residue  # noqa: E402
-from bench.spare_site import ROOT, BenchError, inside, say, snapshot  # noqa: E402
+from bench.spare_site import ROOT, BenchError, conclude, inside, say, snapshot  # noqa: E402
 
 CANARY = "node1"
 SHARED = (".lab", ".cache", ".venv", ".sideband")
@@ -200,10 +200,7 @@ def main(arguments: Sequence[str]) -> int:
                     report.check("back to this tree", code == 0, code if code == 0 else text[-1500:], 0)
                 )
     figures["stopped"] = sum(each["pass"] for each in checks if each["name"].endswith("the canary ring"))
-    passed = report.passes(checks)
-    report.write("canary", passed, figures, checks, {}, options.reports)
-    print(json.dumps({"pass": passed, **figures}, indent=1))
-    return 0 if passed else 1
+    return conclude("canary", figures, checks, {}, options.reports)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from bench.spare_site import (  # noqa: E402
     ROOT,
     BenchError,
     Spare,
+    conclude,
     inside,
     play,
     say,
@@ -176,10 +177,7 @@ def main(arguments: Sequence[str]) -> int:
                 old = old_contract(inventory)
                 play(old, "site", "--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
                 writes += one("old", spare, inventory, checks)
-    passed = report.passes(checks)
-    report.write("check", passed, {"writes": writes}, checks, {}, options.reports)
-    print(json.dumps({"pass": passed, "writes": writes}, indent=1))
-    return 0 if passed else 1
+    return conclude("check", {"writes": writes}, checks, {}, options.reports)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 from sideband import report  # noqa: E402
 
 from bench.remove import residue  # noqa: E402
-from bench.spare_site import LAB, ROOT, BenchError, inside, lab, say, snapshot  # noqa: E402
+from bench.spare_site import LAB, ROOT, BenchError, conclude, inside, lab, say, snapshot  # noqa: E402
 
 HOSTS = ("node1", "rack1", "tor1")
 CONTROLLER = "controller"
@@ -68,6 +68,7 @@ class Bench:
             *[f"playbooks/{book}.yml" for book in BOOKS], "--limit", ",".join((*HOSTS, ORIGIN)),
         ]  # fmt: skip
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+        # Not in a `with`: the run writes into it after this returns.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
         return subprocess.Popen(
             words, cwd=ROOT, env=environment, stdout=self.log, stderr=self.log, start_new_session=True
@@ -227,10 +228,7 @@ def main(arguments: Sequence[str]) -> int:
         "seconds_undisturbed": round(bench.seconds, 1),
         "seed": options.seed,
     }
-    passed = report.passes(bench.checks)
-    report.write("interrupt", passed, figures, bench.checks, {}, options.reports)
-    print(json.dumps({"pass": passed, **figures}, indent=1))
-    return 0 if passed else 1
+    return conclude("interrupt", figures, bench.checks, {}, options.reports)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import sys
 import tempfile
 import time
@@ -30,7 +29,7 @@ sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 from sideband import report  # noqa: E402
 
 from bench import single_site  # noqa: E402
-from bench.spare_site import ROOT, BenchError, Spare, inside, play, say, snapshot, spare_site  # noqa: E402
+from bench.spare_site import ROOT, BenchError, Spare, conclude, inside, play, say, snapshot, spare_site  # noqa: E402
 
 SPARES = (
     Spare("rm12", "bookworm", "node3"),
@@ -174,10 +173,7 @@ def main(arguments: Sequence[str]) -> int:
     if not options.names or SINGLE in options.names:
         versions = {"system": "Debian GNU/Linux 13 (trixie)"}
         figures["residue"] += one_machine(checks, figures)
-    passed = report.passes(checks)
-    report.write("remove", passed, figures, checks, versions, options.reports)
-    print(json.dumps({"pass": passed, **figures}, indent=1))
-    return 0 if passed else 1
+    return conclude("remove", figures, checks, versions, options.reports)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "inventories/lab"
 sys.path[:0] = [str(ROOT), str(ROOT / "module_utils")]
 
+from sideband import report  # noqa: E402  # the path above has to be set first
+
 
 class BenchError(Exception):
     """The bench cannot go on; the text says why and what to do."""
@@ -85,6 +87,20 @@ def play(inventory: Path, book: str, *options: str, code: int | None = 0) -> sub
             f"{(done.stdout + done.stderr)[-4000:]}"
         )
     return done
+
+
+def conclude(
+    name: str,
+    figures: Mapping[str, Any],
+    checks: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, Any],
+    directory: str,
+) -> int:
+    """Write a bench's report, print its figures; the bench's exit status."""
+    passed = report.passes(checks)
+    report.write(name, passed, figures, checks, versions, directory)
+    print(json.dumps({"pass": passed, **figures}, indent=1))
+    return 0 if passed else 1
 
 
 def devices(like: str) -> list[str]:

@@ -19,6 +19,7 @@ A plane that only observes accepts what it counts, and remembers whom enforcing 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -83,15 +84,16 @@ def _peers(hosts: Iterable[Host], plane: str, family: int) -> list[str]:
     return sort_addresses(host.interfaces[plane].address(family) for host in hosts)
 
 
-class _Part:
+class _Part(ABC):
     """The chains of one interface, and what they refuse."""
 
     def __init__(self, site: Site, host: Host, interface: Interface, label: str) -> None:
         self.site, self.host, self.interface, self.label = site, host, interface, label
         self.observes = interface.mode == "observe"
 
+    @abstractmethod
     def reasons(self) -> list[str]:
-        raise NotImplementedError
+        """What its counters count."""
 
     def counters(self) -> list[Counter]:
         return [
