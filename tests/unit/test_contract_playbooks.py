@@ -187,3 +187,25 @@ def test_an_odd_value_stops_with_a_reason_and_never_by_its_truth(value: str) -> 
         assert done.returncode == 0, text
     else:
         assert "all: sideband_tenants: must be a list" in text
+
+
+@pytest.mark.parametrize(
+    ("book", "host", "lacking", "before"),
+    [
+        ("rack", "rack1", "sideband_identities", "contract pki policy"),
+        ("lake", "lake1", "sideband_identities", "contract pki policy"),
+        ("node", "node1", "sideband_identities, sideband_policy_allowed_signers", "contract pki policy"),
+        ("planes", "rack1", "sideband_self", "contract pki policy"),
+    ],
+)
+def test_a_play_run_alone_names_what_it_lacks_and_which_plays_leave_it(
+    inventory: Path, book: str, host: str, lacking: str, before: str
+) -> None:
+    books = (
+        [f"playbooks/{book}.yml"] if book == "planes" else ["playbooks/contract.yml", f"playbooks/{book}.yml"]
+    )
+    done = play("-i", inventory, *books, "--limit", host)
+    assert done.returncode != 0
+    plays = " ".join(f"playbooks/{name}.yml" for name in (*before.split(), book))
+    said = f"{host}: {book} needs what other plays leave (lacking: {lacking}); next: ansible-playbook {plays}"
+    assert said in " ".join(done.stdout.split())
