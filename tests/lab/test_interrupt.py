@@ -1,6 +1,5 @@
 """Killed rollouts (acceptance 5, B2): the controller, a node, a receiver and the switch, each once at
-moments of a fixed seed. `bench/interrupt.py` does twenty. A drill as long as a cut of the switch's power can
-damage the lab's own disk of it (a copy-on-write file of user-mode Linux that keeps no order of writes)."""
+moments of a fixed seed. `bench/interrupt.py` does twenty."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.lab, pytest.mark.drill]
+pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).resolve().parents[2]
 
