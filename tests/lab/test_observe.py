@@ -40,7 +40,7 @@ def play(inventory: Path, *words: str) -> str:
 
 
 def planes(inventory: Path) -> None:
-    play(inventory, "playbooks/contract.yml", "playbooks/planes.yml", "--limit", "node1")
+    play(inventory, "playbooks/contract.yml", "playbooks/planes.yml", "--limit", "node1,rack1")
 
 
 def knock() -> str:
