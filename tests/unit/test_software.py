@@ -243,7 +243,7 @@ def test_what_neither_system_nor_mirror_holds_is_refused_before_any_change() -> 
     judge = rollout.FilterModule().filters()["sideband_world_errors"]
     assert judge(["new"], hosts, model) == []
     assert judge(["old"], hosts, model) == [
-        "old: system: Debian 12 has no package of victoria_metrics that would do, and no mirror has an archive; "
-        "mirror it and name the list in sideband_mirror_manifest, or take a newer system"
+        "old: system: Debian 12 has no package of victoria_metrics that would do, and no mirror has an "
+        "archive; mirror it and name the list in sideband_mirror_manifest, or take a newer system"
     ]
     assert software.lacking(known("debian12"), ["rack"], HOLDS) == []
