@@ -110,8 +110,8 @@ class CallbackModule(CallbackBase):
             self._display.display(f"{host}: {kind} at '{task}': {why}", color="red")
             self._display.display(f"  next: {NEXT[kind]}", color="yellow")
         if bad:
-            # What fails on the controller is the whole site's: to limit a run to it would leave the site out. A verb
-            # for a whole site is not limited either.
+            # What fails on the controller is the whole site's: to limit a run to it would leave the site out.
+            # A verb for a whole site is not limited either.
             hosts = "" if self._books & WHOLE else ",".join(sorted(set(bad) - {"localhost"}))
             alone = f", or on these alone: --limit {hosts} (what is done is not done twice)" if hosts else ""
             self._display.display(f"  then run the same command again{alone}", color="yellow")

@@ -29,8 +29,8 @@ class NftTable:
 
 
 def devices(system: System) -> list[str]:
-    """The links that there are; none where a dry run finds a bare host without `ip`. Any other failure stops: no
-    link would mean no rule on any."""
+    """The links that there are; none where a dry run finds a bare host without `ip`. Any other failure
+    stops: no link would mean no rule on any."""
     result = system.run(["ip", "-j", "link", "show"])
     if result.rc == 127:
         return []
