@@ -31,6 +31,7 @@ from bench.spare_site import (  # noqa: E402
     ROOT,
     BenchError,
     Spare,
+    alone,
     conclude,
     inside,
     play,
@@ -50,16 +51,15 @@ def outcome(inventory: Path, spare: Spare, *options: str) -> tuple[int, list[str
         **os.environ,
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
-        "ANSIBLE_CALLBACKS_ENABLED": "",
     }
     words = [
         str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(inventory), "playbooks/site.yml",
-        "--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki", *options,
+        *alone(inventory, spare.name), *options,
     ]  # fmt: skip
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=900, check=False, cwd=ROOT, env=environment
     )
-    text = done.stdout[done.stdout.find("{") :]
+    text = done.stdout[done.stdout.find("\n{\n") :].lstrip()
     try:
         plays = json.JSONDecoder().raw_decode(text)[0]["plays"]
     except (ValueError, KeyError):
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
                 writes += one("bare", spare, inventory, checks)
                 writes += one("current", spare, inventory, checks)
                 old = old_contract(inventory)
-                play(old, "site", "--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
+                play(old, "site", *alone(inventory, spare.name))
                 writes += one("old", spare, inventory, checks)
     return conclude("check", {"writes": writes}, checks, {}, options.reports)
 

@@ -148,6 +148,12 @@ def inventory(directory: Path, spares: Sequence[tuple[Spare, str]]) -> Path:
     return directory
 
 
+def alone(inventory: Path, name: str) -> tuple[str, ...]:
+    """Options of a play for one spare host. Its site's certificates lie beside the inventory: in it, Ansible
+    would read them as one."""
+    return "--limit", name, "-e", f"sideband_pki_directory={inventory.parent / 'pki'}"
+
+
 def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:
     """Hosts are keys of the inventory and `host` of a switch's port; a rack may be called like a host."""
     if isinstance(value, dict):

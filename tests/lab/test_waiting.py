@@ -27,8 +27,7 @@ def test_case_17_a_held_package_lock_is_waited_for(tmp_path: Path) -> None:
         began = time.monotonic()
         holder.start()
         time.sleep(2)
-        options = ("--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
-        spare_site.play(inventory, "site", *options)
+        spare_site.play(inventory, "site", *spare_site.alone(inventory, spare.name))
         assert time.monotonic() - began > HOLD_SECONDS
         holder.join()
         assert "haproxy" in spare_site.snapshot(spare.name)["packages"]
