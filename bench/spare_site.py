@@ -176,7 +176,8 @@ def spare_site(directory: Path, spares: Sequence[Spare]) -> Iterator[Path]:
                 inside(
                     spare.name, "ip", "link", "add", device, "type", "veth", "peer", "name", f"far{number}"
                 )
-                inside(spare.name, "ip", "link", "set", f"far{number}", "up")
+                # No address of its own: it is the wire, and nothing of the host.
+                inside(spare.name, "ip", "link", "set", f"far{number}", "addrgenmode", "none", "up")
         yield inventory(directory, [(spare, address(spare.name)) for spare in spares])
     finally:
         for name in made:
