@@ -29,7 +29,7 @@ sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 from sideband import report  # noqa: E402
 
 from bench import single_site  # noqa: E402
-from bench.spare_site import ROOT, BenchError, Spare, conclude, inside, play, say, snapshot, spare_site  # noqa: E402
+from bench.spare_site import ROOT, BenchError, Spare, alone, conclude, inside, play, say, snapshot, spare_site  # noqa: E402
 
 SPARES = (
     Spare("rm12", "bookworm", "node3"),
@@ -76,7 +76,7 @@ def residue(before: Mapping[str, Any], after: Mapping[str, Any], patterns: Itera
 
 
 def one(spare: Spare, inventory: Path, checks: list[dict[str, Any]], figures: dict[str, Any]) -> int:
-    options = ("--limit", spare.name, "-e", f"sideband_pki_directory={inventory}/pki")
+    options = alone(inventory, spare.name)
     say(f"{spare.name}: what it is before")
     before = snapshot(spare.name)
     say(f"{spare.name}: install as {spare.like}")

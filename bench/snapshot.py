@@ -117,7 +117,8 @@ def queues() -> dict[str, str]:
     found = {}
     for line in run("tc", "qdisc", "show").splitlines():
         match = re.match(r"qdisc (\S+) (\S+) dev (\S+) (.*)", line)
-        if match:
+        # Handle 0: is the kernel's own default, which any link has from the first time that it was up.
+        if match and match.group(2) != "0:":
             found[f"{match.group(3)} {match.group(2)}"] = f"{match.group(1)} {match.group(4)}"
     return found
 

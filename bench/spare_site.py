@@ -148,6 +148,12 @@ def inventory(directory: Path, spares: Sequence[tuple[Spare, str]]) -> Path:
     return directory
 
 
+def alone(inventory: Path, name: str) -> tuple[str, ...]:
+    """Options of a play for one spare host. Its site's certificates lie beside the inventory: in it, Ansible
+    would read them as one."""
+    return "--limit", name, "-e", f"sideband_pki_directory={inventory.parent / 'pki'}"
+
+
 def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:
     """Hosts are keys of the inventory and `host` of a switch's port; a rack may be called like a host."""
     if isinstance(value, dict):
@@ -170,7 +176,8 @@ def spare_site(directory: Path, spares: Sequence[Spare]) -> Iterator[Path]:
                 inside(
                     spare.name, "ip", "link", "add", device, "type", "veth", "peer", "name", f"far{number}"
                 )
-                inside(spare.name, "ip", "link", "set", f"far{number}", "up")
+                # No address of its own: it is the wire, and nothing of the host.
+                inside(spare.name, "ip", "link", "set", f"far{number}", "addrgenmode", "none", "up")
         yield inventory(directory, [(spare, address(spare.name)) for spare in spares])
     finally:
         for name in made:

@@ -27,6 +27,8 @@ NEXT = {
     "unreachable": "see that it runs and that ssh reaches it over the management plane",
     "failed": "mend the reason above",
 }
+# These judge or address a whole site, and say so themselves where they are limited.
+WHOLE = frozenset({"canary.yml", "restore.yml", "rollback.yml", "rollout.yml", "verify.yml"})
 
 
 def minutes(seconds: float) -> str:
@@ -59,6 +61,7 @@ class CallbackModule(CallbackBase):
         self._play = ""
         self._play_start = self._start
         self._bad: dict[str, tuple[str, str, str]] = {}
+        self._books: set[str] = set()
 
     def _say_unreadable(self) -> None:
         """Ansible stops at an inventory's file that is no YAML, and says what but not where."""
@@ -77,6 +80,9 @@ class CallbackModule(CallbackBase):
 
     def _note(self, kind: str, result: Any) -> None:
         self._bad[result.host.get_name()] = (kind, result.task.get_name().strip(), reason(result.result))
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._books.add(Path(playbook._file_name).name)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         if self._first:
@@ -105,6 +111,7 @@ class CallbackModule(CallbackBase):
             self._display.display(f"  next: {NEXT[kind]}", color="yellow")
         if bad:
             # What fails on the controller is the whole site's: to limit a run to it would leave the site out.
-            hosts = ",".join(sorted(set(bad) - {"localhost"}))
+            # A verb for a whole site is not limited either.
+            hosts = "" if self._books & WHOLE else ",".join(sorted(set(bad) - {"localhost"}))
             alone = f", or on these alone: --limit {hosts} (what is done is not done twice)" if hosts else ""
             self._display.display(f"  then run the same command again{alone}", color="yellow")

@@ -242,6 +242,8 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any, reach: bool = 
         if not reach and (answer is None or (isinstance(facts, Mapping) and facts.get("unreachable"))):
             continue
         found = preflight.judge_first_look(host, answer, releases)
+        if not found:
+            found = _software(host, answer, variables, releases, model["hosts"][host]["words"])
         if isinstance(facts, Mapping) and isinstance(facts.get("facts"), Mapping):
             found += preflight.judge_facts(host, plain(facts["facts"], host), model["hosts"][host])
         elif not found and not _known(variables.get("__preflight_look"), facts):
@@ -249,6 +251,20 @@ def world_errors(hosts: Sequence[str], hostvars: Any, model: Any, reach: bool = 
             found.append(preflight.unread(host, said))
         errors += found
     return [str(error) for error in errors]
+
+
+def _software(host: str, answer: Any, variables: Any, releases: Any, roles: Sequence[str]) -> list[Any]:
+    from sideband import preflight, software
+    from sideband.errors import Error
+
+    manifest = str(variables.get("sideband_mirror_manifest") or "")
+    try:
+        methods = dict(variables.get("sideband_host_install_methods") or {})
+        system = software.system(releases, answer["os_release"], methods)
+        holds = software.read_manifest(manifest) if manifest else {}
+    except software.SoftwareError as error:
+        return [Error(host, "system", str(error))]
+    return preflight.judge_software(host, system, roles, holds)
 
 
 def _known(look: Any, facts: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import Error, got
+from .software import System, lacking
 from .systems import Release, find, parse_os_release, refusal
 
 PYTHON_FLOOR = (3, 9)
@@ -78,6 +79,19 @@ def judge_first_look(host: str, answer: Mapping[str, Any] | None, releases: Iter
         errors.append(Error(host, "system", refusal(supported, answer["os_release"])))
     errors += judge_interpreter(host, answer["pythons"])
     return errors
+
+
+def judge_software(host: str, found: System, roles: Iterable[str], holds: Mapping[str, Any]) -> list[Error]:
+    """`found` is software.system()'s answer, `holds` the mirror's manifest, {} where the site has none."""
+    return [
+        Error(
+            host,
+            "system",
+            f"{found['name']} has no package of {word} that would do, and no mirror has an archive",
+            hint="mirror it and name the list in sideband_mirror_manifest, or take a newer system",
+        )
+        for word in lacking(found, roles, holds)
+    ]
 
 
 def unread(host: str, said: str) -> Error:

@@ -21,6 +21,14 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
 METHODS = ("package", "archive")
+# What each role's fragment asks for, so that a host that cannot have it is refused before its first change. A
+# training node's programs are unpacked from the mirror and not listed here.
+ASKS: Mapping[str, tuple[str, ...]] = {
+    "rack": ("haproxy", "victoria_metrics"),
+    "region": ("haproxy", "victoria_metrics"),
+    "lake": ("haproxy", "prometheus", "victoria_metrics"),
+    "gateway": ("haproxy",),
+}
 ROOM = "/opt/sideband"
 
 System = dict[str, Any]
@@ -95,6 +103,13 @@ def _methods(title: str, packages: Mapping[str, str], wished: Mapping[str, str])
         word: wished.get(word) or ("package" if name or word not in ARCHIVED else "archive")
         for word, name in packages.items()
     }
+
+
+def lacking(found: System, roles: Iterable[str], holds: Mapping[str, Any]) -> list[str]:
+    """What the roles of a host ask for that neither its system packages nor the site's mirror holds."""
+    asked = {word for role in roles for word in ASKS.get(role, ())}
+    archives = holds.get("archives", {})
+    return sorted(word for word in asked if found["methods"][word] == "archive" and word not in archives)
 
 
 def program(found: System, name: str) -> str:

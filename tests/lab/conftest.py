@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-OWN_HOST = ("test_single", "test_systems_lab")
+OWN_HOST = ("test_single", "test_systems_lab", "test_waiting")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -269,7 +269,12 @@ def test_reverted_brings_the_previous_rules_and_shapes_back(host: SpaceHost) -> 
 
 
 def test_a_link_goes_back_to_being_down_and_bare(host: SpaceHost) -> None:
-    """No network manager here: the test plays it."""
+    """No network manager here: the test plays it, and the two settings that one leaves behind."""
+    settings = {"ipv4/conf/edge0/promote_secondaries": "0", "ipv6/conf/edge0/accept_ra": "1"}
+    for path, value in settings.items():
+        place = host.base / "proc/sys/net" / path
+        place.parent.mkdir(parents=True)
+        place.write_text(f"{value}\n")
     host.play_networkctl = lambda words: Result(0, "", "")  # type: ignore[attr-defined]
     wanted = {
         "network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1/24"}]}
@@ -280,6 +285,8 @@ def test_a_link_goes_back_to_being_down_and_bare(host: SpaceHost) -> None:
         if words == ["reload"] and "10.0.0.1" not in host.here("ip", "address", "show", "edge0"):
             host.here("ip", "address", "add", "10.0.0.1/24", "dev", "edge0")
             host.here("ip", "link", "set", "edge0", "up")
+            for path, value in settings.items():
+                (host.base / "proc/sys/net" / path).write_text(f"{1 - int(value)}\n")
         return reload(words)  # type: ignore[no-any-return]
 
     host.play_networkctl = manager  # type: ignore[attr-defined]
@@ -290,3 +297,4 @@ def test_a_link_goes_back_to_being_down_and_bare(host: SpaceHost) -> None:
     shown = host.here("ip", "address", "show", "edge0")
     assert "10.0.0.1" not in shown
     assert ",UP" not in shown
+    assert {path: (host.base / "proc/sys/net" / path).read_text().strip() for path in settings} == settings

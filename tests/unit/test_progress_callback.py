@@ -98,3 +98,10 @@ def test_a_file_that_stops_ansible_is_named_once(
         "all: hosts.yml:2:1: is no YAML: while parsing a flow mapping did not find expected ',' or '}';"
         " mend the file; nothing of it can be read"
     ]
+
+
+def test_a_verb_for_a_whole_site_is_run_again_whole(callback: CallbackModule) -> None:
+    callback.v2_playbook_on_start(SimpleNamespace(_file_name="/x/playbooks/rollout.yml"))
+    callback.v2_runner_on_failed(result("node1", "Judge", msg="no"))
+    callback.v2_playbook_on_stats(stats(node1=(1, 0)))
+    assert callback._display.lines[-1] == "  then run the same command again"

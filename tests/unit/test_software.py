@@ -16,6 +16,7 @@ from sideband.contract import compile_site
 from sideband.state import fragment as want
 
 from filter_plugins import host as filters
+from filter_plugins import rollout
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RELEASES = systems.load(str(ROOT / "roles/host/files/systems"))
@@ -218,3 +219,31 @@ def test_whoever_waits_for_none_asks_none() -> None:
     assert (
         len(filters.resolved(fragment, known("debian13"), "h1", {**mirror, "wait_seconds": 5})["needs"]) == 2
     )
+
+
+@pytest.mark.parametrize("word", sorted(software.ASKS))
+def test_what_preflight_takes_a_role_to_ask_for_is_what_the_role_asks_for(word: str, tmp_path: Path) -> None:
+    found = render_kit.fragment(
+        word, MODEL, HOSTS[word], IDENTITY, tmp_path, SYSTEMS["debian13"],
+        sideband_policy_allowed_signers="x",
+    )  # fmt: skip
+    assert sorted(found["fragment"]["software"]) == sorted(software.ASKS[word])
+
+
+def test_what_neither_system_nor_mirror_holds_is_refused_before_any_change() -> None:
+    """One machine with Debian 12, whose VictoriaMetrics is too old, and no mirror to bring another."""
+    looks = {
+        name: {"stdout": f"sideband-here\nsideband-os ID=debian\nsideband-os VERSION_ID={version}\n"
+                         "sideband-python /usr/bin/python3 3.11.2\n"}
+        for name, version in (("old", "12"), ("new", "13"))
+    }  # fmt: skip
+    skipped = {"skipped": True}
+    model = {"hosts": {name: {"words": ["node", "rack", "region", "lake"]} for name in looks}}
+    hosts = {name: {"__preflight_look": look, "__preflight_facts": skipped} for name, look in looks.items()}
+    judge = rollout.FilterModule().filters()["sideband_world_errors"]
+    assert judge(["new"], hosts, model) == []
+    assert judge(["old"], hosts, model) == [
+        "old: system: Debian 12 has no package of victoria_metrics that would do, and no mirror has an "
+        "archive; mirror it and name the list in sideband_mirror_manifest, or take a newer system"
+    ]
+    assert software.lacking(known("debian12"), ["rack"], HOLDS) == []

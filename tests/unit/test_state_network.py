@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sideband import links
 from sideband.state import netfilter, rivals, shaping
-from sideband.state.system import StateError
+from sideband.state.system import Result, StateError
 from state_kit import FakeHost
 
 RULES = """\
@@ -128,15 +128,18 @@ def test_every_class_gets_explicit_quantum_burst_and_cburst_case_34() -> None:
 
 def test_a_foreign_root_qdisc_is_not_replaced(tmp_path: Path) -> None:
     host = FakeHost(tmp_path / "host")
-    host.play_tc = lambda words: netfilter_result("qdisc tbf 8001: root refcnt 2 rate 1Mbit\n")  # type: ignore
+    host.play_tc = lambda words: Result(0, "qdisc tbf 8001: root refcnt 2 rate 1Mbit\n", "")  # type: ignore
     with pytest.raises(StateError, match="its root qdisc 8001: is not sideband's"):
         shaping.plan(host, shaping.from_model(SHAPE))
 
 
-def netfilter_result(text: str) -> Any:
-    from sideband.state.system import Result
-
-    return Result(0, text, "")
+def test_links_that_cannot_be_listed_stop_the_change(tmp_path: Path) -> None:
+    """No link would mean no rule: a failing `ip` must not bare a host."""
+    host = FakeHost(tmp_path / "host")
+    assert netfilter.devices(host) == []  # bare: no such program
+    host.play_ip = lambda words: Result(1, "", "Cannot open netlink socket")  # type: ignore[attr-defined]
+    with pytest.raises(StateError, match="ended with 1: Cannot open netlink socket; no rule was touched"):
+        netfilter.devices(host)
 
 
 @pytest.mark.parametrize(

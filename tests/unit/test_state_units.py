@@ -153,6 +153,20 @@ def test_a_foreign_unit_goes_back_to_how_it_was(host: FakeHost) -> None:
     assert (host.active, host.enabled) == ({"systemd-networkd.service"}, set())
 
 
+def test_what_enables_a_vendors_unit_is_not_taken_away(host: FakeHost) -> None:
+    """Its file is the package's, below /usr/lib: a host without its network manager would not come back."""
+    unit = "systemd-networkd.service"
+    host.active.add(unit)
+    host.enabled.add(unit)
+    link = host.base / "etc/systemd/system/multi-user.target.wants" / unit
+    link.parent.mkdir()
+    link.symlink_to(f"/usr/lib/systemd/system/{unit}")
+    host.present({"units": [{"name": unit, "enabled": True, "running": True}]})
+    host.perform("absent")
+    assert link.is_symlink()
+    assert unit in host.enabled & host.active
+
+
 def test_masks_come_before_packages_and_go_with_the_last_owner(host: FakeHost) -> None:
     wanted = {"packages": ["haproxy"], "masked": ["haproxy.service"]}
     mask = host.base / "etc/systemd/system/haproxy.service"

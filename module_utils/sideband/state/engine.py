@@ -125,11 +125,13 @@ class Engine(Planner):
             self.system.write(self._program_path(), self.program, 0o600, os.geteuid(), os.getegid())
 
     def _intend_network(self, want: network.Network) -> None:
-        ledger = self.record.network or {"reload": want.reload, "addresses": [], "links": {}}
+        ledger = self.record.network or {"reload": want.reload, "addresses": [], "links": {}, "settings": {}}
         links = network.read_links(self.system)
         for device in want.devices:
-            if device in links:
-                ledger["links"].setdefault(device, links[device])
+            if device in links and device not in ledger["links"]:
+                ledger["links"][device] = links[device]
+                settings = network.read_settings(self.system, want.reload, device)
+                ledger.setdefault("settings", {})[device] = settings
         ledger["addresses"] += [list(one) for one in want.addresses if list(one) not in ledger["addresses"]]
         ledger["reload"] = want.reload
         self.record.network = ledger
@@ -160,7 +162,7 @@ class Engine(Planner):
             if change.action == "load":
                 shaping.load(system, want.shapes[change.name])
         self._run_units(plan)
-        network.give_up(system, plan.of("old network", "old address", "old link"))
+        network.give_up(system, plan.of("old network", "old address", "old link", "old setting"))
         if want.network:
             network.apply(system, want.network, plan.of("network", "bridge port"))
             self.record.running["network"] = self._inputs(want, want.network.paths)
@@ -186,8 +188,12 @@ class Engine(Planner):
         ):
             units.reload_manager(self.system)
         for name in plan.prune_units:
-            if not self.system.exists(units.unit_file(name)):
+            # Of units whose file was ours: what enables a vendor's unit is not ours to take away.
+            if self._brought(units.unit_file(name)) and not self.system.exists(units.unit_file(name)):
                 units.remove_wants(self.system, name)
+
+    def _brought(self, path: str) -> bool:
+        return bool(self.record.originals.get(path, {}).get("type") == "nothing")
 
     def _run_units(self, plan: Plan) -> None:
         started: list[str] = []
@@ -228,9 +234,11 @@ class Engine(Planner):
         kept.devices = sorted(want.shapes)
         if want.network:
             kept.network["addresses"] = [list(one) for one in want.network.addresses]
-            kept.network["links"] = {
-                device: up for device, up in kept.network["links"].items() if device in want.network.devices
-            }
+            for kind in ("links", "settings"):
+                known = kept.network.get(kind, {})
+                kept.network[kind] = {
+                    name: was for name, was in known.items() if name in want.network.devices
+                }
         else:
             kept.network = {}
             kept.running.pop("network", None)

@@ -29,9 +29,16 @@ class NftTable:
 
 
 def devices(system: System) -> list[str]:
+    """The links that there are; none where a dry run finds a bare host without `ip`. Any other failure
+    stops: no link would mean no rule on any."""
     result = system.run(["ip", "-j", "link", "show"])
-    if result.rc != 0:
+    if result.rc == 127:
         return []
+    if result.rc != 0:
+        said = (result.err or result.out).strip()
+        raise StateError(
+            f"`ip -j link show` ended with {result.rc}: {said}; no rule was touched; run it by hand"
+        )
     return [str(link["ifname"]) for link in json.loads(result.out or "[]") if "ifname" in link]
 
 

@@ -10,6 +10,9 @@ from typing import Any
 from .change import Change
 from .system import StateError, System
 
+# What systemd-networkd sets in the kernel for any link that it is given, and leaves so when it is given it no
+# more (networkd 252 to 257, seen on hosts).
+SETTINGS = {"networkctl": ("ipv4/conf/{}/promote_secondaries", "ipv6/conf/{}/accept_ra"), "ifreload": ()}
 RELOADS = {"networkctl": ["networkctl", "reload"], "ifreload": ["ifreload", "-a"]}
 
 
@@ -69,6 +72,16 @@ def read_links(system: System) -> dict[str, bool]:
     return {link["ifname"]: "UP" in link.get("flags", []) for link in json.loads(result.out or "[]")}
 
 
+def read_settings(system: System, reload: str, device: str) -> dict[str, str]:
+    """Path below /proc/sys/net -> value, of those that the link's manager will set."""
+    found = {}
+    for place in SETTINGS[reload]:
+        value = system.content(f"/proc/sys/net/{place.format(device)}")
+        if value is not None:
+            found[place.format(device)] = value.decode().strip()
+    return found
+
+
 def plan_given_up(system: System, ledger: dict[str, Any], want: Network | None) -> list[Change]:
     """What an earlier generation set and this one does not: managers leave addresses on links that they are
     no longer told about. A link goes back to being down if it was down before us."""
@@ -86,6 +99,14 @@ def plan_given_up(system: System, ledger: dict[str, Any], want: Network | None) 
     for device, was_up in sorted(ledger["links"].items()):
         if device not in (want.devices if want else ()) and device in links and links[device] != was_up:
             changes.append(Change("old link", device, "up" if was_up else "down", "as it was before"))
+    for device, before in sorted(ledger.get("settings", {}).items()):
+        if device not in (want.devices if want else ()):
+            now = read_settings(system, ledger["reload"], device)
+            changes += [
+                Change("old setting", f"/proc/sys/net/{path}", value, "as it was before")
+                for path, value in before.items()
+                if now.get(path, value) != value
+            ]
     return changes
 
 
@@ -103,6 +124,9 @@ def give_up(system: System, changes: list[Change]) -> None:
                 system.must(["ip", "address", "del", cidr, "dev", device], "look at `ip address`")
         elif change.kind == "old link":
             system.must(["ip", "link", "set", "dev", change.name, change.action], "look at `ip link`")
+        elif change.kind == "old setting":
+            with open(system.at(change.name), "w", encoding="ascii") as file:
+                file.write(change.action)
 
 
 def plan(system: System, want: Network, stale: str) -> list[Change]:

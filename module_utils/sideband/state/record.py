@@ -42,9 +42,8 @@ class Record:
     units: dict[str, dict[str, bool]] = field(default_factory=dict)  # name -> {"enabled", "active"} before us
     tables: list[list[str]] = field(default_factory=list)  # [family, table]
     devices: list[str] = field(default_factory=list)  # shaped
-    network: dict[str, Any] = field(
-        default_factory=dict
-    )  # {"reload", "addresses", "links"}: how it was, what came
+    # {"reload", "addresses", "links", "settings"}: how it was, what came
+    network: dict[str, Any] = field(default_factory=dict)
     installed: dict[str, list[str]] = field(default_factory=dict)  # packages, users, groups brought for us
     named: list[str] = field(default_factory=list)  # of those packages: the ones that a fragment names
     # Users and groups that those packages made for themselves, and that Debian's leave behind.
