@@ -120,12 +120,20 @@ def _listeners(host: str, look: Look, demand: Demand) -> list[Finding]:
 
 
 def _units(host: str, look: Look) -> list[Finding]:
-    units = (look.soaked or {}).get("units", {})
+    """Units that are down, and after a change that did not go through those that systemd starts again and
+    again: such a one may be up for the moment in which it is looked at."""
+    units, before = (look.soaked or {}).get("units", {}), (look.before or {}).get("units", {})
+
+    def loops(name: str) -> bool:
+        count = units[name]["restarts"]
+        return not look.applied and count not in (0, before.get(name, {}).get("restarts", 0))
+
     return [
         Finding(
             host,
             UNITS,
             f"{name} is {unit['active']} ({unit['sub']})"
+            + (f", started again {unit['restarts']} times" if unit["restarts"] else "")
             + (f", it said: {unit['said']}" if unit.get("said") else ""),
             f"on the host: journalctl -u {name}",
         )
@@ -133,6 +141,7 @@ def _units(host: str, look: Look) -> list[Finding]:
         if (unit["wanted"] and unit["active"] not in ("active", "activating"))
         or unit["active"] == "failed"
         or unit["sub"] == "auto-restart"
+        or loops(name)
     ]
 
 

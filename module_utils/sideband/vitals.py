@@ -46,7 +46,7 @@ def collect(system: System, agent_ports: Sequence[int] = AGENT_PORTS) -> dict[st
         ).out
     )
     for name, unit in units.items():
-        if unit["active"] == "failed" or unit["sub"] == "auto-restart":
+        if unit["active"] == "failed" or unit["sub"] == "auto-restart" or unit["restarts"]:
             journal = system.run(
                 ["journalctl", "--no-pager", "-q", "-n", "20", "-o", "json", "-u", name], timeout=15
             )

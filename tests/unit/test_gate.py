@@ -119,6 +119,16 @@ def test_a_unit_that_will_not_start_is_the_cause_not_the_play_that_gave_up() -> 
     assert against(look)[0].startswith("n1: units: sideband-agent.service is failed")
 
 
+def test_a_unit_that_starts_again_and_again_is_the_cause_also_while_it_is_up() -> None:
+    up = failing(active="active", sub="running", restarts=3)
+    look = Look(vitals(), None, vitals(units=up), False)
+    said = against(look)[0]
+    assert said.startswith("n1: units: sideband-agent.service is active (running), started again 3 times")
+    # As often as before the change: not its doing.
+    calm = Look(vitals(units=up), None, vitals(units=up), False)
+    assert against(calm)[0].startswith("n1: apply: ")
+
+
 def test_what_was_there_before_is_the_sites_own() -> None:
     there = ["tcp 0.0.0.0:111 by rpcbind.service"]
     look = Look(vitals(listeners=there), vitals(), vitals(listeners=there), True)

@@ -85,7 +85,26 @@ def test_a_plan_is_compared_by_what_changes_not_by_its_reasons() -> None:
         "guard: something",
     ]
     assert check.changes(told) == {"file /etc/x: create", "unit a.service: restart"}
-    assert check.announced_paths(told) == {"/etc/x"}
+    assert check.announced(told, "file", "directory") == {"/etc/x"}
+    assert check.announced(told, "unit") == {"a.service"}
+    noted = ["file /etc/x: cannot be checked before /opt/x is installed"]
+    assert check.changes(noted) == set()
+
+
+def test_what_was_announced_has_to_come() -> None:
+    """A directory that two owners need is announced by both and made once."""
+    told = {"directory /x: create", "directory /y: create", "file /z: create"}
+    before, after = {"files": {}}, {"files": {"/x": "directory"}}
+    assert check.broken_promises(before, after, told, {"file /z: create"}) == ["directory /y: create"]
+
+
+def test_the_links_that_enable_an_announced_unit_are_announced_with_it() -> None:
+    place = "/etc/systemd/system/multi-user.target.wants"
+    after = {"files": {f"{place}/a.service": "link", f"{place}/b.service": "link"}}
+    lines = ["unit a.service: enable"]
+    found = check.unannounced({"files": {}}, after, lines, set())
+    assert len(found) == 1
+    assert "b.service" in found[0]
 
 
 def test_a_file_that_changed_without_a_word_is_found() -> None:
