@@ -74,6 +74,10 @@ def test_a_ruleset_that_is_not_self_contained_is_made_so_case_25() -> None:
     text = netfilter.self_contained(table)
     assert text.startswith("add table netdev sideband\ndelete table netdev sideband\ntable netdev sideband {")
     assert netfilter.self_contained(netfilter.NftTable("netdev", "sideband", "/x", text)) == text
+    told = netfilter.NftTable("netdev", "sideband", "/x", f"# not: delete table netdev sideband\n{RULES}")
+    assert netfilter.self_contained(told).startswith(
+        "add table netdev sideband\ndelete table netdev sideband\n"
+    )
 
 
 def have(classes: str = CLASSES, filters: str = FILTERS, default: str = "99") -> shaping.Tree:

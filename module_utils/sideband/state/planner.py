@@ -9,7 +9,7 @@ from typing import Any
 from . import netfilter, network, packages, record, rivals, shaping, units
 from .change import Change
 from .fragment import Fragment, parse
-from .paths import Directory, File, Item, digest, snapshot
+from .paths import Directory, File, Item, digest, parents, snapshot
 from .record import Generation
 from .system import StateError, System
 
@@ -50,6 +50,7 @@ class Planner:
     def plan(self, generation: Generation) -> Plan:
         want = parse(generation["fragment"], generation["secrets"])
         self._claims(want)
+        self._footing(want)
         plan = Plan(want)
         self._spare_theirs(plan)
         self._plan_missing(plan)
@@ -107,6 +108,18 @@ class Planner:
             )
         if problems:
             raise StateError("\n".join(problems))
+
+    def _footing(self, want: Fragment) -> None:
+        """What stands where a directory has to be would stop a run half way."""
+        lost: dict[str, str] = {}
+        for path in want.items:
+            there = next((up for up in parents(path) if not self.system.is_directory(up)), path)
+            if there != path and self.system.exists(there):
+                lost[there] = path
+        if lost:
+            hint = "move it away by hand, or name another path"
+            told = [f"{path}: {there} is there and no directory; {hint}" for there, path in lost.items()]
+            raise StateError("\n".join(told))
 
     def _spare_theirs(self, plan: Plan) -> None:
         """A vendor unit that was here before its package could come with us is somebody else's: no mask."""
