@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sideband.state import paths, shaping
+from sideband.state import candidate, paths, shaping
 from sideband.state.fragment import KEYS
 from sideband.state.planner import Planner
 from sideband.state.system import StateError
@@ -480,6 +480,7 @@ REFUSALS: list[tuple[dict[Any, Any], str]] = [
             ("define x = nat\ndelete table ip $x", "delete table ip $x"),
             ("flush table ip nat", "flush table ip nat"),
             ("list tables", "list tables"),
+            ("reset netdev sideband", "reset netdev sideband"),
         )
     ],
     *[
@@ -501,10 +502,13 @@ REFUSALS: list[tuple[dict[Any, Any], str]] = [
         {"network": {"reload": "ifreload", "vlans": [{"port": "swp1", "vlan": "x"}]}},
         "network.vlans[0].vlan: must be a whole number between 1 and 4094 (got 'x')",
     ),
-    (
-        {"network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": "10.0.0.1"}]}},
-        "network.addresses[0].address: must be an address with its prefix length, such as 10.0.0.1/24 (got",
-    ),
+    *[
+        (
+            {"network": {"reload": "networkctl", "addresses": [{"device": "edge0", "address": address}]}},
+            "network.addresses[0].address: must be an address with its prefix length, such as 10.0.0.1/24",
+        )
+        for address in ("10.0.0.1", "300.0.0.1/24", "10.0.0.1/255.255.255.0")
+    ],
     (
         {"network": {"reload": "networkctl", "addresses": [{"device": "a/b", "address": "10.0.0.1/24"}]}},
         "network.addresses[0].device: must be a network device's name, at most 15 characters (got 'a/b')",
@@ -512,6 +516,10 @@ REFUSALS: list[tuple[dict[Any, Any], str]] = [
     (
         {"needs": [{"name": "x", "address": "10.0.0.1", "port": "http"}]},
         "needs[0].port: must be a whole number between 1 and 65535 (got 'http')",
+    ),
+    (
+        {"needs": [{"name": "x", "address": "10.0.0.1", "port": True}]},
+        "needs[0].port: must be a whole number between 1 and 65535 (got true)",
     ),
     (
         {"needs": [{"name": "x", "address": "a b", "port": 1}]},
@@ -634,6 +642,39 @@ def test_whatever_stands_anywhere_is_taken_or_refused_in_words(
         except StateError as problem:
             for line in str(problem).splitlines():
                 assert line.startswith((*KEYS, "fragment: ")), (odd, line)
+
+
+def test_what_an_earlier_release_took_from_another_owner_is_told_as_theirs(host: FakeHost) -> None:
+    host.present(FRAGMENT, owner="node")
+    book = host.base / "var/lib/sideband/generations/node/record.json"
+    book.write_text(book.read_text().replace('"0640"', '"6_4_0"'))
+    with pytest.raises(StateError) as caught:
+        host.present({}, owner="rack")
+    assert str(caught.value) == (
+        f"owner node, as applied: files[1].mode: {NO_MODE} (got '6_4_0')\n"
+        "  next: bring owner node anew, or remove it"
+    )
+    host.present(FRAGMENT, owner="node")
+    host.present({}, owner="rack")
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (ValueError("No closing quotation"), "a fault of sideband's own, ValueError in broken"),
+        (OSError(28, "No space left on device", "/mnt"), "/mnt: No space left on device"),
+    ],
+)
+def test_a_fault_in_the_checking_process_comes_as_one_line(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, fault: Exception, said: str
+) -> None:
+    def broken(*_: Any) -> None:
+        raise fault
+
+    monkeypatch.setattr(candidate, "_in_private_world", broken)
+    with pytest.raises(StateError) as caught:
+        host.present(a_file(check="true"))
+    assert str(caught.value) == f"candidate files could not be staged for their check: {said}"
 
 
 def test_all_faults_are_told_at_once(host: FakeHost) -> None:

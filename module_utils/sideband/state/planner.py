@@ -36,6 +36,15 @@ class Plan:
         return [change.line() for change in self.changes] + self.notes
 
 
+def recorded(other: record.Record) -> Fragment:
+    """What another owner has here. It was read before it came, maybe by a more lenient release."""
+    try:
+        return parse(other.current["fragment"], other.current["secrets"])
+    except StateError as problem:
+        lines = "\n".join(f"owner {other.owner}, as applied: {line}" for line in str(problem).splitlines())
+        raise StateError(f"{lines}\n  next: bring owner {other.owner} anew, or remove it") from problem
+
+
 class Planner:
     """One owner on one host."""
 
@@ -89,7 +98,7 @@ class Planner:
         ours: set[str] = set(want.items)
         for other in self.others:
             ours |= set(other.originals)
-            theirs = parse(other.current["fragment"], other.current["secrets"])
+            theirs = recorded(other)
             for path in sorted(set(want.items) & set(theirs.items)):
                 if want.items[path] != theirs.items[path]:
                     problems.append(
@@ -164,7 +173,7 @@ class Planner:
             "users": {user["name"] for user in want.users},
         }
         for other in self.others:
-            theirs = parse(other.current["fragment"], other.current["secrets"])
+            theirs = recorded(other)
             wanted["packages"] |= set(theirs.packages)
             wanted["groups"] |= set(theirs.groups) | {user["group"] for user in theirs.users}
             wanted["users"] |= {user["name"] for user in theirs.users}
