@@ -314,6 +314,13 @@ def only_its_own(line: str) -> str:
     )
 
 
+SHAPE: dict[str, Any] = {
+    **dict.fromkeys(shaping.KEYS, 9),
+    "device": "edge0",
+    "default_class": 99,
+    "classes": [{"id": 10, "tos": 32, **dict.fromkeys(shaping.LEAF, 9)}],
+    "default": dict.fromkeys(shaping.LEAF, 9),
+}
 REFUSALS: list[tuple[dict[Any, Any], str]] = [
     ({5: []}, "fragment: unknown key 5; known are "),
     ({"files": 5}, "files: must be a list (got a number); put it in brackets"),
@@ -497,6 +504,18 @@ REFUSALS: list[tuple[dict[Any, Any], str]] = [
     (a_ruleset('table netdev sideband { comment "x }'), "nftables.ruleset: has a quote that is not closed"),
     # shapes, network, needs
     ({"shapes": [{"device": "edge0"}]}, "shapes[0]: default_class is required"),
+    (
+        {"shapes": [{**SHAPE, "classes": [{"id": 1, **dict.fromkeys(shaping.LEAF, 9)}]}]},
+        "shapes[0]: class id 1 is the root's; number the leaves from 10",
+    ),
+    (
+        {"shapes": [{**SHAPE, "classes": [{"id": 10, **dict.fromkeys(shaping.LEAF, "fast")}]}]},
+        "shapes[0].classes[0].rate_bits_per_second: must be a whole number between 1 and 1000000000000000",
+    ),
+    (
+        {"shapes": [SHAPE, SHAPE]},
+        "shapes[1].device: edge0 is named twice in the fragment; first as shapes[0]",
+    ),
     ({"network": {"reload": ["x"]}}, "network.reload: must be text (got a list)"),
     (
         {"network": {"reload": "ifreload", "vlans": [{"port": "swp1", "vlan": "x"}]}},
@@ -587,15 +606,7 @@ WHOLE: dict[str, Any] = {
     "links": [{"path": "/l", "target": "/t"}],
     "archives": [{"path": "/a", "url": "http://h/x", "sha256": "ab" * 32, "format": "tar"}],
     "nftables": {**TABLE, "family": "netdev"},
-    "shapes": [
-        {
-            **dict.fromkeys(shaping.KEYS, 9),
-            "device": "edge0",
-            "default_class": 99,
-            "classes": [{"id": 10, "tos": 32, **dict.fromkeys(shaping.LEAF, 9)}],
-            "default": dict.fromkeys(shaping.LEAF, 9),
-        }
-    ],
+    "shapes": [SHAPE],
     "units": [{"name": "u.service", "enabled": True, "running": True, "restart_on": ["/f"], "reload_on": []}],
     "masked": ["m.service"],
     "network": {
