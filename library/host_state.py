@@ -29,7 +29,9 @@ options:
     description:
       - What the host should hold. Keys C(packages), C(groups), C(users), C(directories), C(files), C(links),
         C(archives), C(nftables), C(shapes), C(units), C(masked), C(network), C(guarded), C(guard_seconds),
-        C(needs).
+        C(needs). All that is wrong is told at once, each with its place, before anything is written.
+      - Paths are absolute, modes are quoted octal text, archives come over HTTP or HTTPS, a unit's file has
+        its sections, and a ruleset names its own table only.
       - A file's C(check) command runs on the candidate, shown at its real path together with all other wanted
         files, before anything is written; C(%s) stands for the path. C(create) writes a file only where it is
         absent.
@@ -37,7 +39,7 @@ options:
       - C(needs) are ports of other hosts (C(name), C(address), C(port)). Where one does not answer and there
         is something to change, nothing is changed and it is C(missing). With C(only_for), C(packages) or
         C(archives), it counts only where such a thing has to come.
-      - With C(guarded), the previous generation returns after C(guard_seconds) unless confirmed.
+      - With C(guarded), the previous generation returns after C(guard_seconds), 5 to 86400, unless confirmed.
     type: dict
     default: {}
   secrets:
@@ -84,8 +86,7 @@ EXAMPLES = r"""
     fragment:
       packages: [haproxy]
       masked: [haproxy.service]
-      directories:
-        - {path: /etc/sideband/rack, mode: "0755"}
+      directories: [{path: /etc/sideband/rack, mode: "0755"}]
       files:
         - path: /etc/sideband/rack/haproxy.cfg
           content: "defaults\n"
@@ -94,8 +95,7 @@ EXAMPLES = r"""
           content: "[Service]\nExecStart=/usr/sbin/haproxy -Ws -f /etc/sideband/rack/haproxy.cfg\n"
       units:
         - {name: sideband-rack.service, running: true, reload_on: [/etc/sideband/rack/haproxy.cfg]}
-    secrets:
-      - {path: /etc/sideband/rack/host.key, content: "{{ sideband_identities.rack.key }}"}
+    secrets: [{path: /etc/sideband/rack/host.key, content: "{{ sideband_identities.rack.key }}"}]
 
 - name: Go back to the generation before
   host_state:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import http.server
+import socketserver
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +78,17 @@ def test_a_check_whose_program_comes_with_a_missing_package_is_announced_only(ho
         host.present(fragment)
 
 
-def archive(tmp_path: Path, text: str) -> dict[str, str]:
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[str]:
+    """The address of a web server over tmp_path."""
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def archive(tmp_path: Path, text: str, mirror: str) -> dict[str, str]:
     place = tmp_path / f"src-{text}"
     (place / "usr/bin").mkdir(parents=True)
     program = place / "usr/bin/tool"
@@ -83,17 +98,17 @@ def archive(tmp_path: Path, text: str) -> dict[str, str]:
     subprocess.run(["tar", "-cf", str(packed), "-C", str(place), "."], check=True)
     return {
         "path": "/opt/sideband/tool",
-        "url": packed.as_uri(),
+        "url": f"{mirror}/{packed.name}",
         "format": "tar",
         "sha256": hashlib.sha256(packed.read_bytes()).hexdigest(),
     }
 
 
 def test_an_archive_is_unpacked_checked_by_its_sum_replaced_and_brought_back(
-    host: CheckingHost, tmp_path: Path
+    host: CheckingHost, tmp_path: Path, mirror: str
 ) -> None:
     before = tree(host.base)
-    one, two = archive(tmp_path, "one"), archive(tmp_path, "two")
+    one, two = archive(tmp_path, "one", mirror), archive(tmp_path, "two", mirror)
 
     def says() -> str:
         store = host.base / str((host.base / "opt/sideband/tool").readlink()).lstrip("/")
@@ -115,7 +130,17 @@ def test_an_archive_is_unpacked_checked_by_its_sum_replaced_and_brought_back(
     assert tree(host.base) == before
 
 
-def test_a_mirror_that_does_not_answer_is_named(host: CheckingHost, tmp_path: Path) -> None:
-    lost = {**archive(tmp_path, "one"), "url": "file:///no/such/file"}
-    with pytest.raises(StateError, match="is the site's mirror up"):
-        host.present({"archives": [lost]})
+@pytest.mark.parametrize("answer", [b"", b"nonsense\n\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
+def test_a_mirror_that_does_not_answer_as_one_is_named(
+    host: CheckingHost, tmp_path: Path, answer: bytes
+) -> None:
+    class Odd(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Odd) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        lost = archive(tmp_path, "one", f"http://127.0.0.1:{server.server_address[1]}")
+        with pytest.raises(StateError, match="is the site's mirror up"):
+            host.present({"archives": [lost]})

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract_kit import lab
 from sideband import links
+from sideband.contract import compile_site
 from sideband.state import netfilter, rivals, shaping
+from sideband.state.fragment import parse
 from sideband.state.system import Result, StateError
 from state_kit import FakeHost
 
@@ -74,6 +77,10 @@ def test_a_ruleset_that_is_not_self_contained_is_made_so_case_25() -> None:
     text = netfilter.self_contained(table)
     assert text.startswith("add table netdev sideband\ndelete table netdev sideband\ntable netdev sideband {")
     assert netfilter.self_contained(netfilter.NftTable("netdev", "sideband", "/x", text)) == text
+    told = netfilter.NftTable("netdev", "sideband", "/x", f"# not: delete table netdev sideband\n{RULES}")
+    assert netfilter.self_contained(told).startswith(
+        "add table netdev sideband\ndelete table netdev sideband\n"
+    )
 
 
 def have(classes: str = CLASSES, filters: str = FILTERS, default: str = "99") -> shaping.Tree:
@@ -218,6 +225,17 @@ def test_the_training_interface_is_named_nowhere_in_a_host_s_fragment() -> None:
     fragment = links.planes_fragment(host_model(), {"/opt/sideband/planes/watch": "#!/bin/sh\n"}, 40, [])
     assert "train0" not in repr(fragment)
     assert fragment["guarded"] is True
+
+
+def test_what_links_rules_and_shapes_the_lab_has_is_what_host_state_reads() -> None:
+    model = compile_site(*lab())
+    programs = {"/opt/sideband/planes/watch": "#!/bin/sh\n"}
+    wanted = [links.planes_fragment(host, programs, 40, []) for host in model["hosts"].values()]
+    wanted += [links.fabric_fragment(switch, 40, []) for switch in model["switches"].values()]
+    read = [parse({key: one[key] for key in one if key != "software"}, []) for one in wanted]
+    assert sum(bool(one.nftables) for one in read) > 5
+    assert sum(bool(one.shapes) for one in read) > 0
+    assert sum(bool(one.network and one.network.vlans) for one in read) == len(model["switches"]) > 0
 
 
 def test_a_host_with_nothing_to_hook_gets_no_rules_units_or_links() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sideband.state import packages
+from sideband.state import packages, services
 from sideband.state.system import Result, StateError, System
 from state_kit import FakeHost
 
@@ -71,6 +71,11 @@ def test_a_mirror_is_asked_only_for_what_has_to_come(tmp_path: Path, closed: int
 def test_check_mode_asks_nobody(tmp_path: Path, closed: int) -> None:
     answer = FakeHost(tmp_path).perform("present", {**FILES, "needs": [need(closed)]}, check=True)
     assert answer["missing"]["services"] == []
+
+
+@pytest.mark.parametrize("name", ["a..b", "a" * 64])
+def test_a_name_that_is_none_in_the_dns_does_not_answer(name: str) -> None:
+    assert not services.answers(services.Need("x", name, 1))
 
 
 def test_a_need_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import re
 import shutil
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -31,12 +33,6 @@ class Archive:
     format: str
     kind = "archive"
 
-    def validate(self) -> None:
-        if self.format not in UNPACK:
-            raise StateError(f"{self.path}: format must be one of {', '.join(UNPACK)} (got {self.format!r})")
-        if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise StateError(f"{self.path}: sha256 must be 64 hexadecimal digits (got {self.sha256!r})")
-
     @property
     def store(self) -> str:
         return f"{STORE}/{self.sha256}"
@@ -46,6 +42,16 @@ class Archive:
 
     def present(self, system: System) -> bool:
         return system.is_directory(self.store)
+
+
+def is_url(text: str) -> bool:
+    """A file of the host itself is none: whoever names it would learn its content."""
+    try:
+        parts = urllib.parse.urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and bool(re.fullmatch(r"[!-~]+", text))
 
 
 def fetch(system: System, archive: Archive) -> None:
@@ -75,7 +81,7 @@ def fetch(system: System, archive: Archive) -> None:
         )
         os.chmod(tree, 0o755)
         os.rename(tree, system.at(archive.store))
-    except (urllib.error.URLError, OSError) as problem:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as problem:
         raise StateError(
             f"{archive.path}: {archive.url} could not be fetched: {problem}; {hint}"
         ) from problem

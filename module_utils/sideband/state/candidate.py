@@ -44,8 +44,11 @@ def run_checks(
             answer: Any = _in_private_world(system, items, due, archives)
         except StateError as problem:
             answer = {"error": str(problem)}
-        except BaseException:
-            answer = {"error": traceback.format_exc()}
+        except OSError as problem:
+            answer = {"error": f"{problem.filename or 'the system'}: {problem.strerror}"}
+        except BaseException as problem:
+            place = traceback.extract_tb(problem.__traceback__)[-1]
+            answer = {"error": f"a fault of sideband's own, {type(problem).__name__} in {place.name}"}
         with os.fdopen(writer, "w") as pipe:
             pipe.write(json.dumps(answer))
         os._exit(0)

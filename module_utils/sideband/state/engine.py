@@ -7,9 +7,9 @@ from typing import Callable
 
 from . import archives, candidate, netfilter, network, packages, record, services, shaping, units
 from .change import Change
-from .fragment import Fragment, parse
+from .fragment import Fragment
 from .paths import Directory, put_back, snapshot
-from .planner import Plan, Planner
+from .planner import Plan, Planner, recorded
 from .record import EMPTY, Generation
 from .system import StateError, System
 
@@ -294,7 +294,7 @@ class Engine(Planner):
         """What came for this owner and others still want becomes theirs: whoever leaves last removes it."""
         kept = self.record
         for other in self.others:
-            want = parse(other.current["fragment"], other.current["secrets"])
+            want = recorded(other)
             users = {user["name"] for user in want.users}
             groups = {user["group"] for user in want.users} | set(want.groups)
             came = {kind: kept.installed.get(kind, []) for kind in ("packages", "users", "groups")}

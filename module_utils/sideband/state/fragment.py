@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
+import os
+import shlex
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
+from . import archives, netfilter, shaping, units
 from .archives import Archive
+from .given import Given
 from .netfilter import NftTable
 from .network import RELOADS, Network
-from .paths import Directory, File, Item, Link, Secret
-from .services import Need
-from .shaping import Tree, from_model
+from .paths import Directory, File, Item, Link, Secret, parents
+from .services import OCCASIONS, Need
+from .shaping import Tree
 from .system import StateError
-from .units import Unit, mask_paths
+from .units import Unit
 
 KEYS = (
     "packages",
@@ -33,6 +38,12 @@ KEYS = (
     "guard_seconds",
     "needs",
 )
+GUARD_SECONDS = (5, 86400)
+PACKAGE = (r"[A-Za-z0-9][A-Za-z0-9+._-]*", "a package's name")
+ACCOUNT = r"[A-Za-z_][A-Za-z0-9_.-]{0,31}"
+# Of files: a directory service's accounts are spelled in more ways.
+OWNER = r"[A-Za-z0-9_][^\s:/,]*"
+TABLE = (r"[A-Za-z_][A-Za-z0-9_.-]{0,127}", "a table's name")
 
 
 @dataclass
@@ -54,240 +65,258 @@ class Fragment:
 
 def parse(raw: dict[str, Any], secrets: list[dict[str, Any]]) -> Fragment:
     """All problems at once, each with its place and a hint."""
-    reader = _Reader()
-    fragment = reader.fragment(raw, secrets)
-    if reader.problems:
-        raise StateError("\n".join(reader.problems))
-    return fragment
+    problems: list[str] = []
+    given = Given(raw, "", problems)
+    reader = _Reader(problems)
+    if given.mapping(None):
+        given.mapping(KEYS)
+        reader.read(given, Given(secrets, "secrets", problems))
+    if problems:
+        raise StateError("\n".join(problems))
+    return reader.found
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        self.found = Fragment()
+        self.places: dict[tuple[str, str], str] = {}  # (what, its name) -> where it was given
 
-    def fragment(self, raw: dict[str, Any], secrets: list[dict[str, Any]]) -> Fragment:
-        for key in sorted(set(raw) - set(KEYS)):
-            self.problems.append(f"fragment: unknown key {key!r}; known are {', '.join(KEYS)}")
-        found = Fragment(
-            packages=self.names(raw, "packages"),
-            groups=self.names(raw, "groups"),
-            masks=self.names(raw, "masked"),
-            guarded=self.flag(raw.get("guarded", False), "guarded"),
-            guard_seconds=int(raw.get("guard_seconds") or 40),
-        )
-        self.each(
-            raw,
-            "users",
-            ("name", "group", "groups", "home", "shell"),
-            lambda user: found.users.append(
-                {
-                    "name": user["name"],
-                    "group": user.get("group") or user["name"],
-                    "groups": user.get("groups") or [],
-                    "home": user.get("home") or "/nonexistent",
-                    "shell": user.get("shell") or "/usr/sbin/nologin",
-                }
-            ),
-        )
-        self.each(
-            raw,
-            "directories",
-            ("path", "mode", "owner", "group"),
-            lambda entry: self.add(
-                found, Directory(self.path(entry), self.mode(entry, "0755"), *_owner(entry))
-            ),
-        )
-        self.each(
-            raw,
-            "files",
-            ("path", "content", "content_base64", "mode", "owner", "group", "check", "create"),
-            lambda entry: self.add(found, self.file(entry, "0644", File)),
-        )
-        self.each(
-            {"secrets": secrets},
-            "secrets",
-            ("path", "content", "content_base64", "mode", "owner", "group"),
-            lambda entry: self.add(found, self.file(entry, "0600", Secret)),
-        )
-        self.each(
-            raw,
-            "links",
-            ("path", "target"),
-            lambda entry: self.add(found, Link(self.path(entry), str(entry["target"]))),
-        )
-        self.each(
-            raw, "archives", ("path", "url", "sha256", "format"), lambda entry: self.archive(found, entry)
-        )
-        for path, target in mask_paths(found.masks).items():
-            self.add(found, Link(path, target))
-        self.each(raw, "shapes", None, lambda entry: self.shape(found, entry))
-        self.each(
-            raw,
-            "units",
-            ("name", "enabled", "running", "restart_on", "reload_on"),
-            lambda entry: self.unit(found, entry),
-        )
-        self.each(
-            raw, "needs", ("name", "address", "port", "only_for"), lambda entry: self.need(found, entry)
-        )
-        self.nftables(found, raw.get("nftables") or {})
-        self.network(found, raw.get("network") or {})
-        return found
-
-    def each(
-        self,
-        raw: dict[str, Any],
-        key: str,
-        known: tuple[str, ...] | None,
-        use: Callable[[dict[str, Any]], None],
-    ) -> None:
-        for number, entry in enumerate(raw.get(key) or []):
-            place = f"{key}[{number}]"
-            if not isinstance(entry, dict):
-                self.problems.append(f"{place}: must be a mapping (got {type(entry).__name__})")
-                continue
-            if known is not None and set(entry) - set(known):
-                strange = ", ".join(sorted(set(entry) - set(known)))
-                self.problems.append(f"{place}: unknown key {strange}; known are {', '.join(known)}")
-                continue
-            try:
-                use(entry)
-            except KeyError as problem:
-                self.problems.append(f"{place}: {problem.args[0]} is required")
-            except (StateError, ValueError, TypeError) as problem:
-                self.problems.append(f"{place}: {problem}")
-
-    def names(self, raw: dict[str, Any], key: str) -> list[str]:
-        value = raw.get(key) or []
-        if not isinstance(value, list):
-            self.problems.append(f"{key}: must be a list (got {type(value).__name__})")
-            return []
-        return [str(name) for name in value]
-
-    def flag(self, value: Any, place: str) -> bool:
-        """Real booleans only: the text "false" is true to a naive reader (case 7)."""
-        if not isinstance(value, bool):
-            self.problems.append(f"{place}: must be true or false (got {value!r})")
-        return value is True
-
-    def path(self, entry: dict[str, Any]) -> str:
-        path = str(entry["path"])
-        if (
-            not path.startswith("/")
-            or path != "/" + "/".join(part for part in path.split("/") if part)
-            or (".." in path.split("/"))
+    def read(self, given: Given, secrets: Given) -> None:
+        found = self.found
+        found.packages = [each.matching(*PACKAGE) for each in given.at("packages").items()]
+        found.groups = [each.matching(ACCOUNT, "a group's name") for each in given.at("groups").items()]
+        found.guarded = given.at("guarded", False).flag()
+        found.guard_seconds = given.filled("guard_seconds", found.guard_seconds).number(*GUARD_SECONDS)
+        for entry in given.at("users").entries(("name", "group", "groups", "home", "shell"), ("name",)):
+            self.user(entry)
+        for entry in given.at("directories").entries(("path", "mode", "owner", "group"), ("path",)):
+            path, mode = entry.at("path"), entry.at("mode", "0755")
+            self.add(path, Directory(path.path(), mode.octal("0755"), *_owner(entry)))
+        contents = ("path", "content", "content_base64", "mode", "owner", "group")
+        for entry in given.at("files").entries((*contents, "check", "create"), ("path",)):
+            self.file(entry, "0644", File)
+        for entry in secrets.entries(contents, ("path",)):
+            self.file(entry, "0600", Secret)
+        for entry in given.at("links").entries(("path", "target"), ("path", "target")):
+            self.link(entry)
+        known = ("path", "url", "sha256", "format")
+        for entry in given.at("archives").entries(known, known[:3]):
+            self.archive(entry)
+        for each in given.at("masked").items():
+            self.mask(each)
+        for entry in given.at("shapes").entries(None, shaping.KEYS):
+            self.shape(entry)
+        for entry in given.at("units").entries(
+            ("name", "enabled", "running", "restart_on", "reload_on"), ("name",)
         ):
-            raise StateError(f"{path!r} must be an absolute path without `..`, `//` or a trailing slash")
-        return path
+            self.unit(entry)
+        known = ("name", "address", "port", "only_for")
+        for entry in given.at("needs").entries(known, known[:3]):
+            self.need(entry)
+        self.nftables(given.filled("nftables", {}))
+        self.network(given.filled("network", {}))
+        self.nothing_below_a_file()
 
-    def mode(self, entry: dict[str, Any], default: str) -> int:
-        mode = entry.get("mode", default)
-        if not isinstance(mode, str):
-            # YAML 1.1 reads 0644 as 420 and 644 as 644: only text is unambiguous.
-            raise StateError(f'mode must be quoted text such as "{default}" (got {mode!r})')
-        return int(mode, 8)
+    def once(self, what: str, given: Given, name: str) -> bool:
+        first = self.places.setdefault((what, name), given.place)
+        if first != given.place:
+            given.refuse(f"{name} is named twice in the fragment; first as {first}", got=False)
+        return first == given.place
 
-    def file(self, entry: dict[str, Any], mode: str, kind: type[File]) -> File:
-        if ("content" in entry) == ("content_base64" in entry):
-            raise StateError(f"{entry['path']}: give exactly one of content and content_base64")
-        try:
-            data = (
-                str(entry["content"]).encode()
-                if "content" in entry
-                else base64.b64decode(entry["content_base64"], validate=True)
-            )
-        except (binascii.Error, ValueError) as problem:
-            raise StateError(f"{entry['path']}: content_base64 is not base64: {problem}") from problem
-        create = entry.get("create", False)
-        return kind(
-            self.path(entry),
-            data,
-            self.mode(entry, mode),
-            *_owner(entry),
-            check=str(entry.get("check") or ""),
-            create=self.flag(create, f"{entry['path']}: create"),
+    def add(self, given: Given, item: Item) -> None:
+        if item.path and self.once("path", given, item.path):
+            self.found.items[item.path] = item
+
+    def nothing_below_a_file(self) -> None:
+        items = self.found.items
+        for path in items:
+            for above in parents(path):
+                if above in items and not isinstance(items[above], Directory):
+                    self.problems.append(
+                        f"{self.places['path', path]}: {path} lies below {above}, a {items[above].kind} "
+                        f"({self.places['path', above]}); only a directory can hold it"
+                    )
+
+    def user(self, entry: Given) -> None:
+        name = entry.at("name").matching(ACCOUNT, "a user's name")
+        if not name or not self.once("user", entry.at("name"), name):
+            return
+        self.found.users.append(
+            {
+                "name": name,
+                "group": entry.filled("group", name).matching(ACCOUNT, "a group's name"),
+                "groups": [each.matching(ACCOUNT, "a group's name") for each in entry.at("groups").items()],
+                "home": entry.filled("home", "/nonexistent").path(),
+                "shell": entry.filled("shell", "/usr/sbin/nologin").path(),
+            }
         )
 
-    def add(self, found: Fragment, item: Item) -> None:
-        if item.path in found.items:
-            raise StateError(f"{item.path} is named twice in the fragment")
-        found.items[item.path] = item
+    def file(self, entry: Given, mode: str, kind: type[File]) -> None:
+        content = [key for key in ("content", "content_base64") if key in entry.value]
+        if len(content) != 1:
+            entry.refuse("give exactly one of content and content_base64", got=False)
+            return
+        given = entry.at(content[0])
+        data = given.content()
+        if content[0] == "content_base64":
+            try:
+                data = base64.b64decode(data, validate=True)
+            except (binascii.Error, ValueError):
+                given.refuse("is not base64", got=False)
+        path = entry.at("path").path()
+        problem = units.file_problem(path, data, told=kind is File)
+        if problem:
+            given.refuse(problem, got=False)
+        check = entry.filled("check", "").text()
+        if check and not _words(check):
+            entry.at("check").refuse("must be one command whose quotes are closed")
+        create = entry.at("create", False).flag()
+        self.add(
+            entry.at("path"),
+            kind(path, data, entry.at("mode", mode).octal(mode), *_owner(entry), check=check, create=create),
+        )
 
-    def archive(self, found: Fragment, entry: dict[str, Any]) -> None:
+    def link(self, entry: Given) -> None:
+        path, target = entry.at("path").path(), entry.at("target").line()
+        end = os.path.normpath(os.path.join(os.path.dirname(path), target))
+        if target and (end == path or end.startswith(f"{path}/")):
+            entry.at("target").refuse(f"must lead away from {path}: a link to itself leads nowhere")
+        self.add(entry.at("path"), Link(path, target))
+
+    def archive(self, entry: Given) -> None:
         archive = Archive(
-            self.path(entry),
-            str(entry["url"]),
-            str(entry["sha256"]).lower(),
-            str(entry.get("format") or "deb"),
+            entry.at("path").path(),
+            entry.at("url").line(),
+            entry.at("sha256").matching(r"[0-9A-Fa-f]{64}", "64 hexadecimal digits").lower(),
+            entry.filled("format", "deb").one_of(tuple(archives.UNPACK)),
         )
-        archive.validate()
-        self.add(found, archive.link())
-        found.archives[archive.path] = archive
+        if archive.url and not archives.is_url(archive.url):
+            entry.at("url").refuse("must be the http or https address of a file")
+        self.add(entry.at("path"), archive.link())
+        self.found.archives[archive.path] = archive
 
-    def shape(self, found: Fragment, entry: dict[str, Any]) -> None:
-        tree = from_model(entry)
-        if tree.device in found.shapes:
-            raise StateError(f"device {tree.device} is shaped twice")
-        found.shapes[tree.device] = tree
+    def mask(self, given: Given) -> None:
+        name = _unit_name(given)
+        for path, target in units.mask_paths([name] if name else []).items():
+            self.found.masks.append(name)
+            self.add(given, Link(path, target))
 
-    def unit(self, found: Fragment, entry: dict[str, Any]) -> None:
-        name = str(entry["name"])
-        if "." not in name:
-            raise StateError(f"{name!r} needs its ending, for example {name}.service")
-        for key in ("enabled", "running"):
-            if entry.get(key) is not None:
-                self.flag(entry[key], f"{name}: {key}")
-        found.units[name] = Unit(
-            name,
-            entry.get("enabled"),
-            entry.get("running"),
-            tuple(entry.get("restart_on") or ()),
-            tuple(entry.get("reload_on") or ()),
+    def unit(self, entry: Given) -> None:
+        given = entry.at("name")
+        name = _unit_name(given)
+        if not name:
+            return
+        self.once("unit", given, name)
+        switches = {
+            key: entry.at(key).flag() if entry.value.get(key) is not None else None
+            for key in ("enabled", "running")
+        }
+        masked = {name, os.path.basename(units.unit_file(name))} & set(self.found.masks)
+        if masked and any(switches.values()):
+            given.refuse(
+                f"{name} cannot be masked and enabled or running at once; take it from `masked` or from here",
+                got=False,
+            )
+        restart, reload = entry.at("restart_on").paths(), entry.at("reload_on").paths()
+        self.found.units[name] = Unit(name, switches["enabled"], switches["running"], restart, reload)
+
+    def need(self, entry: Given) -> None:
+        self.found.needs.append(
+            Need(
+                entry.at("name").line(),
+                entry.at("address").matching(r"[A-Za-z0-9.:_%-]{1,253}", "an address or a host's name"),
+                entry.at("port").number(1, 65535),
+                entry.filled("only_for", "").one_of(OCCASIONS),
+            )
         )
 
-    def need(self, found: Fragment, entry: dict[str, Any]) -> None:
-        need = Need(
-            str(entry["name"]), str(entry["address"]), int(entry["port"]), str(entry.get("only_for") or "")
-        )
-        need.validate()
-        found.needs.append(need)
+    def shape(self, entry: Given) -> None:
+        """That numbers are numbers; what tree they make is the shaper's matter."""
+        before = len(self.problems)
+        device = entry.at("device").device()
+        default = str(entry.at("default_class").value)
+        leaves = list(entry.at("classes").entries(None, ("id", *shaping.LEAF)))
+        if all(str(leaf.value["id"]) != default for leaf in leaves):
+            rest = entry.at("default")
+            leaves += [rest] if rest.mapping(None, shaping.LEAF) else []
+        for part, keys in ((entry, shaping.ROOT), *((leaf, shaping.LEAF) for leaf in leaves)):
+            for key in keys:
+                part.at(key).number(1, 10**15)
+        for given in (entry.at("default_class"), *(leaf.at("id") for leaf in leaves if "id" in leaf.value)):
+            given.spelled().matching(r"[0-9a-f]{1,4}", "a class's number, up to four hexadecimal digits")
+        for leaf in leaves:
+            if leaf.value.get("tos") is not None:
+                leaf.at("tos").number(0, 255)
+        if self.once("device", entry.at("device"), device) and len(self.problems) == before:
+            try:
+                self.found.shapes[device] = shaping.from_model(entry.value)
+            except StateError as problem:
+                entry.refuse(str(problem), got=False)
 
-    def nftables(self, found: Fragment, raw: dict[str, Any]) -> None:
+    def nftables(self, given: Given) -> None:
         """An empty ruleset is no table: a host without hooks has nothing to load."""
-        if not raw or not raw.get("ruleset"):
+        if not given.mapping(("path", "table", "family", "ruleset")) or not given.value.get("ruleset"):
             return
-        self.each(
-            {"nftables": [raw]},
-            "nftables",
-            ("path", "table", "family", "ruleset"),
-            lambda entry: self.table(found, entry),
-        )
-
-    def table(self, found: Fragment, entry: dict[str, Any]) -> None:
+        if not given.mapping(None, ("path", "table")):
+            return
+        before = len(self.problems)
+        family = given.filled("family", "netdev").one_of(netfilter.FAMILIES)
         table = NftTable(
-            str(entry.get("family") or "netdev"), str(entry["table"]), self.path(entry), str(entry["ruleset"])
+            family, given.at("table").matching(*TABLE), given.at("path").path(), given.at("ruleset").text()
         )
-        self.add(found, File(table.path, table.ruleset.encode(), 0o644, "root", "root"))
-        found.nftables = table
+        problem = netfilter.stranger(table) if len(self.problems) == before else ""
+        if problem:
+            given.at("ruleset").refuse(problem, got=False)
+        self.add(given.at("path"), File(table.path, table.ruleset.encode(), 0o644, "root", "root"))
+        self.found.nftables = table
 
-    def network(self, found: Fragment, raw: dict[str, Any]) -> None:
-        if not raw:
-            return
+    def network(self, given: Given) -> None:
         known = ("reload", "paths", "addresses", "vlans", "accept_rivals")
-        self.each({"network": [raw]}, "network", known, lambda entry: self.reload(found, entry))
-
-    def reload(self, found: Fragment, entry: dict[str, Any]) -> None:
-        if entry["reload"] not in RELOADS:
-            raise StateError(f"reload must be one of {', '.join(RELOADS)} (got {entry['reload']!r})")
-        found.network = Network(
-            entry["reload"],
-            tuple(entry.get("paths") or ()),
-            tuple((str(one["device"]), str(one["address"])) for one in entry.get("addresses") or []),
-            tuple((str(one["port"]), int(one["vlan"])) for one in entry.get("vlans") or []),
-            tuple(entry.get("accept_rivals") or ()),
+        if given.value == {} or not given.mapping(known, ("reload",)):
+            return
+        addresses = given.at("addresses").entries(("device", "address"), ("device", "address"))
+        vlans = given.at("vlans").entries(("port", "vlan"), ("port", "vlan"))
+        reload = given.at("reload").one_of(tuple(RELOADS))
+        self.found.network = Network(
+            reload,
+            given.at("paths").paths(),
+            tuple((one.at("device").device(), _address(one.at("address"))) for one in addresses),
+            tuple((one.at("port").device(), one.at("vlan").number(1, 4094)) for one in vlans),
+            given.at("accept_rivals").paths(),
         )
 
 
-def _owner(entry: dict[str, Any]) -> tuple[str, str]:
-    owner = str(entry.get("owner") or "root")
-    return owner, str(entry.get("group") or owner)
+def _owner(entry: Given) -> tuple[str, str]:
+    names: list[str] = []
+    for key, what in (("owner", "user"), ("group", "group")):
+        given = entry.filled(key, names[0] if names else "root").spelled()
+        names.append(given.matching(OWNER, f"the name or number of a {what}"))
+    return names[0], names[1]
+
+
+def _unit_name(given: Given) -> str:
+    name = given.line()
+    problem = units.name_problem(name) if name else ""
+    if problem:
+        given.refuse(problem)
+    return "" if problem else name
+
+
+def _words(command: str) -> list[str]:
+    """None where quotes are not closed, or where no program is named."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return words if words and words[0] else []
+
+
+def _address(given: Given) -> str:
+    what = "an address with its prefix length, such as 10.0.0.1/24"
+    text = given.matching(r"[0-9A-Fa-f.:]+/[0-9]{1,3}|", what)
+    try:
+        ipaddress.ip_interface(text or "::")
+    except ValueError:
+        given.refuse(f"must be {what}")
+    return text

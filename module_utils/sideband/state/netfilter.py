@@ -12,6 +12,7 @@ from .change import Change
 from .paths import digest
 from .system import StateError, System
 
+FAMILIES = ("ip", "ip6", "inet", "arp", "bridge", "netdev")
 VOLATILE = ("handle", "packets", "bytes", "index")
 
 
@@ -74,10 +75,66 @@ def _closing(text: str, start: int) -> int:
     raise StateError("the ruleset has a chain without its closing brace")
 
 
+_TOKEN = re.compile(r'"[^"]*"|#[^\n]*|\\\n|[{};\n]|[^"#{};\n\\]+|.')
+_VERBS = ("add", "create", "insert", "replace", "rename", "delete", "destroy", "flush")
+_OBJECTS = ("chain", "rule", "set", "map", "element", "counter", "quota", "limit", "flowtable", "secmark")
+_DEFINITIONS = ("define", "redefine", "undefine")
+
+
+def statements(ruleset: str) -> list[str]:
+    """What nft reads at the top level, each without its comments."""
+    found, depth, begins = [""], 0, True
+    for token in _TOKEN.findall(ruleset):
+        if token[0] == "#":
+            continue
+        token = " " if token == "\\\n" else token
+        if token == '"':
+            raise StateError("has a quote that is not closed")
+        if begins and token.split()[:1] == ["include"]:
+            raise StateError("must hold its rules itself; what `include` reads, nobody checks")
+        begins = token in "{};\n" or (begins and not token.strip())
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        if depth < 0:
+            raise StateError("has a closing brace too many")
+        if depth == 0 and token in ";\n":
+            found.append("")
+        else:
+            found[-1] += token
+    if depth:
+        raise StateError("has a brace that is not closed")
+    return [statement.strip() for statement in found if statement.strip()]
+
+
+def stranger(want: NftTable) -> str:
+    """What a ruleset does to another table than its own, in words; empty: nothing. nft would do it."""
+    stands = False
+    try:
+        commands = statements(want.ruleset)
+    except StateError as problem:
+        return str(problem)
+    for command in commands:
+        words = command.split("{")[0].split() or [""]
+        if words[0] in _DEFINITIONS:
+            continue
+        verb = words.pop(0) if words[0] in _VERBS else "add"
+        what = words.pop(0) if words else ""
+        if words and words[0] not in FAMILIES:
+            words.insert(0, "ip")
+        if what not in ("table", *_OBJECTS) or words[:2] != [want.family, want.table]:
+            line = " ".join(command.split())
+            return (
+                f"may name its own table {want.name} only (got {line[:60]!r}); "
+                "what another table needs, its own owner brings"
+            )
+        if what == "table":
+            stands = verb not in ("delete", "destroy")
+    return "" if stands else f"leaves no table {want.name}; it needs `table {want.name} {{ … }}`"
+
+
 def self_contained(want: NftTable) -> str:
     """add, delete, add: works on an empty kernel and leaves nothing of an earlier table (case 25)."""
     head = f"table {want.family} {want.table}"
-    if f"delete {head}" in want.ruleset:
+    if ["delete", *head.split()] in [statement.split() for statement in statements(want.ruleset)]:
         return want.ruleset
     return f"add {head}\ndelete {head}\n{want.ruleset}"
 

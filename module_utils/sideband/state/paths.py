@@ -17,6 +17,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def parents(path: str) -> list[str]:
+    """Outermost first, without the root."""
+    names = path.split("/")
+    return ["/".join(names[:number]) for number in range(2, len(names))]
+
+
 def _facts(mode: int, owner: str, group: str) -> str:
     return f"{mode:04o} {owner}:{group}"
 

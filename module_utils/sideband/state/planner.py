@@ -9,7 +9,7 @@ from typing import Any
 from . import netfilter, network, packages, record, rivals, shaping, units
 from .change import Change
 from .fragment import Fragment, parse
-from .paths import Directory, File, Item, digest, snapshot
+from .paths import Directory, File, Item, digest, parents, snapshot
 from .record import Generation
 from .system import StateError, System
 
@@ -36,6 +36,15 @@ class Plan:
         return [change.line() for change in self.changes] + self.notes
 
 
+def recorded(other: record.Record) -> Fragment:
+    """What another owner has here. It was read before it came, maybe by a more lenient release."""
+    try:
+        return parse(other.current["fragment"], other.current["secrets"])
+    except StateError as problem:
+        lines = "\n".join(f"owner {other.owner}, as applied: {line}" for line in str(problem).splitlines())
+        raise StateError(f"{lines}\n  next: bring owner {other.owner} anew, or remove it") from problem
+
+
 class Planner:
     """One owner on one host."""
 
@@ -50,6 +59,7 @@ class Planner:
     def plan(self, generation: Generation) -> Plan:
         want = parse(generation["fragment"], generation["secrets"])
         self._claims(want)
+        self._footing(want)
         plan = Plan(want)
         self._spare_theirs(plan)
         self._plan_missing(plan)
@@ -88,7 +98,7 @@ class Planner:
         ours: set[str] = set(want.items)
         for other in self.others:
             ours |= set(other.originals)
-            theirs = parse(other.current["fragment"], other.current["secrets"])
+            theirs = recorded(other)
             for path in sorted(set(want.items) & set(theirs.items)):
                 if want.items[path] != theirs.items[path]:
                     problems.append(
@@ -107,6 +117,18 @@ class Planner:
             )
         if problems:
             raise StateError("\n".join(problems))
+
+    def _footing(self, want: Fragment) -> None:
+        """What stands where a directory has to be would stop a run half way."""
+        lost: dict[str, str] = {}
+        for path in want.items:
+            there = next((up for up in parents(path) if not self.system.is_directory(up)), path)
+            if there != path and self.system.exists(there):
+                lost[there] = path
+        if lost:
+            hint = "move it away by hand, or name another path"
+            told = [f"{path}: {there} is there and no directory; {hint}" for there, path in lost.items()]
+            raise StateError("\n".join(told))
 
     def _spare_theirs(self, plan: Plan) -> None:
         """A vendor unit that was here before its package could come with us is somebody else's: no mask."""
@@ -151,7 +173,7 @@ class Planner:
             "users": {user["name"] for user in want.users},
         }
         for other in self.others:
-            theirs = parse(other.current["fragment"], other.current["secrets"])
+            theirs = recorded(other)
             wanted["packages"] |= set(theirs.packages)
             wanted["groups"] |= set(theirs.groups) | {user["group"] for user in theirs.users}
             wanted["users"] |= {user["name"] for user in theirs.users}

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .system import StateError
-
 # What has to be due before a need is asked for at all; "" is any change.
 OCCASIONS = ("", "packages", "archives")
 SECONDS = 2.0
@@ -23,18 +21,12 @@ class Need:
     port: int
     only_for: str = ""
 
-    def validate(self) -> None:
-        if self.only_for not in OCCASIONS:
-            raise StateError(f"only_for must be one of {', '.join(OCCASIONS[1:])} (got {self.only_for!r})")
-        if not 0 < self.port < 65536:
-            raise StateError(f"port must be between 1 and 65535 (got {self.port})")
-
 
 def answers(need: Need, seconds: float = SECONDS) -> bool:
     try:
         with socket.create_connection((need.address, need.port), timeout=seconds):
             return True
-    except OSError:
+    except (OSError, UnicodeError):  # the latter for a name that is none in the DNS
         return False
 
 

@@ -12,6 +12,10 @@ from .system import StateError, System
 # The mark by which we know our tree: a root qdisc with another handle is someone else's.
 MAJOR = "5b"
 ROOT_CLASS = "1"
+# What a shape of the model must have at its root, in each class, and both as numbers.
+LEAF = ("rate_bits_per_second", "ceil_bits_per_second", "quantum_bytes", "burst_bytes", "cburst_bytes")
+ROOT = ("rate_bits_per_second", "quantum_bytes", "burst_bytes", "cburst_bytes")
+KEYS = ("device", "default_class", "classes", *ROOT)
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 CLOCK_SECONDS = 2e-6
 BYTES = {"b": 1, "Kb": 1024, "Mb": 1024**2, "Gb": 1024**3}
@@ -52,7 +56,7 @@ def from_model(shape: dict[str, Any]) -> Tree:
     for leaf in shape["classes"]:
         name = str(leaf["id"])
         if name == ROOT_CLASS:
-            raise StateError(f"shape {device}: class id 1 is the root's; number the leaves from 10")
+            raise StateError("class id 1 is the root's; number the leaves from 10")
         classes[name] = _leaf(leaf)
         if leaf.get("tos") is not None and name != default:
             filters += [("ip", int(leaf["tos"]), name), ("ipv6", int(leaf["tos"]), name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,21 @@ from .system import StateError, System
 UNIT_DIRECTORY = "/etc/systemd/system"
 VENDOR_DIRECTORIES = ("/usr/lib/systemd/system", "/lib/systemd/system")
 PROPERTIES = ("Id", "LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload")
+
+# What systemd has units of, with the section without which it starts none of that kind.
+KINDS = {
+    "service": "[Service]",
+    "socket": "[Socket]",
+    "mount": "[Mount]",
+    "automount": "[Automount]",
+    "swap": "[Swap]",
+    "path": "[Path]",
+    "timer": "[Timer]",
+    "target": "",
+    "slice": "",
+    "scope": "",
+    "device": "",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,34 @@ def unit_file(name: str) -> str:
     if "@" in stem:
         stem = stem.split("@", 1)[0] + "@"
     return f"{UNIT_DIRECTORY}/{stem}{dot}{kind}"
+
+
+def name_problem(name: str) -> str:
+    """Why this is no unit of systemd; empty where it is one. A pattern would be many units."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:@\\-]{0,200}", name):
+        return "must be one unit's name: no path, no option, no pattern"
+    if "." not in name:
+        return f"needs its ending, for example {name}.service"
+    if name.rpartition(".")[2] not in KINDS:
+        return f"must end in one of .{', .'.join(KINDS)}"
+    return ""
+
+
+def file_problem(path: str, content: bytes, told: bool) -> str:
+    """Why systemd would not read this as a unit: a cheap look, for `systemd-analyze verify` is not
+    everywhere. `told`: its first line may be shown."""
+    inside = re.fullmatch(re.escape(UNIT_DIRECTORY) + r"/(?:[^/]+\.([a-z]+)|[^/]+\.d/[^/]+\.conf)", path)
+    if not inside or inside.group(1) not in (None, *KINDS):
+        return ""
+    text = content.decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip()[0] not in "#;"]
+    if lines and not re.fullmatch(r"\[[^\[\]]+\]", lines[0]):
+        got = f" (got {lines[0][:100]!r})" if told else ""
+        return f"a unit's file begins with a section such as [Unit]{got}"
+    section = KINDS[inside.group(1)] if inside.group(1) else ""
+    if inside.group(1) and (not lines or (section and section not in lines)):
+        return f"has no section {section or '[Unit]'}; without it systemd starts no {path.rpartition('/')[2]}"
+    return ""
 
 
 def manager_runs(system: System) -> bool:
