@@ -25,11 +25,14 @@ class Limits:
     queue_bytes: int = 8_388_608  # that wait for vmagent; then rsyslog's queue on disk keeps the rest
 
 
+_REASONS = ("job_evicted", "rate", "refused", "source_evicted", "state_damaged", "validation_names")
+
+
 class Fold:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.jobs: dict[str, Job] = {}  # the least recent first
-        self.dropped: collections.Counter[str] = collections.Counter()
+        self.dropped = collections.Counter(dict.fromkeys(_REASONS, 0))
         self.skipped: collections.Counter[str] = collections.Counter()  # on purpose; not kept
 
     def replayed(self, observation: Observation) -> bool:
@@ -116,13 +119,13 @@ class Fold:
     def dump(self) -> dict[str, Any]:
         return {
             "jobs": [[name, job.dump()] for name, job in self.jobs.items()],
-            "dropped": {reason: count for reason, count in self.dropped.items() if count},
+            "dropped": dict(self.dropped),
         }
 
     def restore(self, value: dict[str, Any]) -> None:
         jobs = {str(name): Job.load(job) for name, job in value["jobs"]}
-        dropped = {str(reason): int(count) for reason, count in value["dropped"].items()}
-        self.jobs, self.dropped = jobs, collections.Counter(dropped)
+        self.dropped.update({str(reason): int(count) for reason, count in value["dropped"].items()})
+        self.jobs = jobs
 
 
 def _labels(observation: Observation) -> tuple[tuple[str, str], ...]:

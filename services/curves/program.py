@@ -27,7 +27,8 @@ are not understood, on purpose: rsyslog does not send a message again that it wa
 and SIGKILL are the same to it.
 
 The step goes into `sideband_train_step` at the same timestamp. Lines of one job on one node that fall into
-the same millisecond are spread over the following ones in the order in which they come."""
+the same millisecond are spread over the following ones in the order in which they come.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from services.curves import record
@@ -90,8 +91,8 @@ def load(path: str) -> Config:
         problems.append(f"url: http://ADDRESS:PORT is needed (got {url!r})")
     if not isinstance(directory, str) or not directory:
         problems.append(f"state_directory: a path is needed (got {directory!r})")
-    known = {field.name: type(field.default) for field in dataclasses.fields(Limits)}
-    limits = {}
+    known = {name: type(number) for name, number in dataclasses.asdict(Limits()).items()}
+    limits: dict[str, Any] = {}
     for name, number in given.items() if isinstance(given, dict) else [("", given)]:
         if name not in known or isinstance(number, bool) or not isinstance(number, (int, float)):
             problems.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import random
 import threading
 import time
@@ -81,15 +82,28 @@ class Pusher(threading.Thread):
         self._ending = threading.Event()
 
     def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # Without it nothing would leave. What is on disk is sent by the program that rsyslog starts next.
+            self._say(f"error: pushing: {type(error).__name__}: {error}")
+            os._exit(1)
+
+    def _work(self) -> None:
         while not (self._ending.is_set() and not self._store.pending):
             with self._store.changed:
                 if not self._store.pending:
                     self._store.changed.wait(1.0)
             if self._store.pending and not self._ending.is_set():
                 self._ending.wait(_BATCH_SECONDS)
-            if not self.once():
-                # Not by the event: when told to end, it still tries until the caller's patience is over.
-                time.sleep(self.delay() if not self._ending.is_set() else 0.1)
+            if self.once():
+                continue
+            if self._ending.is_set():
+                time.sleep(0.1)  # tries on until the caller's patience is over
+            else:
+                self._ending.wait(self.delay())
+        self._own_due = 0.0
+        self.once()
 
     def finish(self, seconds: float) -> None:
         """Send what waits, if that can be had soon. What cannot is on disk."""

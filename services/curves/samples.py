@@ -56,7 +56,8 @@ class Sample:
 
 def line(name: str, labels: tuple[tuple[str, str], ...], value: float, millisecond: int) -> str:
     pairs = ",".join(f'{key}="{_quoted(text)}"' for key, text in labels)
-    return f"{name}{{{pairs}}} {_number(value)} {millisecond}\n"
+    braced = f"{{{pairs}}}" if pairs else ""
+    return f"{name}{braced} {_number(value)} {millisecond}\n"
 
 
 def _number(value: float) -> str:

@@ -101,7 +101,7 @@ class Store:
             good += len(line)
             if number > first:
                 self._number = number
-                self._take(observation)
+                self._queue(self._feed(observation))
         if good == len(raw):
             return
         if b"\n" in raw[good:]:
@@ -127,25 +127,29 @@ class Store:
 
     def add(self, observation: Observation) -> None:
         """On disk when it returns. An error here ends the program: only what is on disk is then known."""
-        if self.fold.replayed(observation):
-            return
+        with self.changed:
+            if self.fold.replayed(observation):
+                return
         self._number += 1
         data = json.dumps([self._number, observation.dump()], separators=(",", ":")).encode() + b"\n"
         view = memoryview(data)
         while view:
             view = view[os.write(self._journal, view) :]
-        os.fdatasync(self._journal)
         with self.changed:
-            self._take(observation)
-            self.changed.notify_all()
+            parcels = self._feed(observation)
+        if parcels:  # other lines change nothing that a power cut could take from anybody
+            os.fdatasync(self._journal)
+            with self.changed:
+                self._queue(parcels)
+                self.changed.notify_all()
         if os.fstat(self._journal).st_size > self._journal_bytes:
             self._snapshot()
 
-    def _take(self, observation: Observation) -> None:
+    def _feed(self, observation: Observation) -> list[Parcel]:
         samples = self.fold.feed(observation)
-        if samples:
-            self.samples += len(samples)
-            self._queue([Parcel(self._number, "".join(one.text() for one in samples), len(samples))])
+        self.samples += len(samples)
+        text = "".join(one.text() for one in samples)
+        return [Parcel(self._number, text, len(samples))] if samples else []
 
     def _queue(self, parcels: list[Parcel]) -> None:
         self.pending.extend(parcels)
@@ -154,7 +158,7 @@ class Store:
     def _snapshot(self) -> None:
         with self.changed:
             pending = [[parcel.number, parcel.text, parcel.samples] for parcel in self.pending]
-        value = {"number": self._number, "state": self.fold.dump(), "pending": pending}
+            value = {"number": self._number, "state": self.fold.dump(), "pending": pending}
         durable.write(self._path("snapshot.json"), json.dumps(value, separators=(",", ":")).encode(), 0o600)
         # A kill before this leaves entries that the snapshot has already: they are passed over by number.
         os.ftruncate(self._journal, 0)
