@@ -28,7 +28,9 @@ def observation(
     time: int, step: int | None = None, source: str = "a.log", node: str = "node1", **more: Any
 ) -> Observation:
     values = more.pop("values", {"loss": 100.0 - (step or 0)})
-    key = more.pop("key", f"{source}-{time}-{step}-{sorted(values)}-{more.get('events')}")
+    key = more.pop(
+        "key", f"{more.get('job')}-{node}-{source}-{time}-{step}-{sorted(values)}-{more.get('events')}"
+    )
     return Observation(
         time=time,
         key=key,

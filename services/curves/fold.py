@@ -19,8 +19,7 @@ class Limits:
     jobs: int = 256
     sources: int = 64  # of one job: files and streams that are told apart
     validation_names: int = 32  # of one job
-    samples_per_second: float = 200.0  # of one job, for long
-    samples_burst: float = 20_000.0  # of one job, at once: a file that is caught up with
+    samples_per_minute: int = 30_000  # of one job, by the lines' own time: what comes late was not fast
     line_bytes: int = 131_072
     queue_bytes: int = 8_388_608  # that wait for vmagent; then rsyslog's queue on disk keeps the rest
 
@@ -32,16 +31,13 @@ class Fold:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.jobs: dict[str, Job] = {}  # the least recent first
+        self.seen = Seen()
         self.dropped = collections.Counter(dict.fromkeys(_REASONS, 0))
         self.skipped: collections.Counter[str] = collections.Counter()  # on purpose; not kept
 
     def replayed(self, observation: Observation) -> bool:
         """Whether this very line has been taken before."""
-        job = self.jobs.get(observation.job)
-        seen: Seen | None = None
-        if job is not None:
-            seen = job.sources.get(f"{observation.node}\x00{observation.source}")
-        if seen is None or (observation.time, observation.key) not in seen:
+        if not self.seen.knows(observation.key, observation.time):
             return False
         self.skipped["replayed"] += 1
         return True
@@ -50,7 +46,7 @@ class Fold:
         if self.replayed(observation):
             return []
         job = self._job(observation.job)
-        name, seen, new, forgotten = job.source(observation, self._limits.sources)
+        name, new, forgotten = job.source(observation, self._limits.sources)
         self.dropped["source_evicted"] += forgotten
         samples = [one for kind in observation.events for one in self._event(job, observation, kind)]
         leads = bool(observation.values) and job.leads(name, new, observation)
@@ -58,8 +54,8 @@ class Fold:
             samples += self._curve(job, observation)
         elif observation.values:
             self.skipped["other_rank"] += 1
-        if leads or observation.events:
-            seen.add((observation.time, observation.key))
+        if leads or observation.events:  # other lines yield nothing, however often they come
+            self.seen.add(observation.key, observation.time)
         return samples
 
     def _job(self, name: str) -> Job:
@@ -71,7 +67,7 @@ class Fold:
         return job
 
     def _afford(self, job: Job, count: int, time: int) -> bool:
-        if job.affordable(count, time, self._limits.samples_per_second, self._limits.samples_burst):
+        if job.affordable(count, time, self._limits.samples_per_minute):
             return True
         self.dropped["rate"] += count
         return False
@@ -119,13 +115,15 @@ class Fold:
     def dump(self) -> dict[str, Any]:
         return {
             "jobs": [[name, job.dump()] for name, job in self.jobs.items()],
+            "seen": self.seen.dump(),
             "dropped": dict(self.dropped),
         }
 
     def restore(self, value: dict[str, Any]) -> None:
         jobs = {str(name): Job.load(job) for name, job in value["jobs"]}
+        seen = Seen.load(value["seen"])
         self.dropped.update({str(reason): int(count) for reason, count in value["dropped"].items()})
-        self.jobs = jobs
+        self.jobs, self.seen = jobs, seen
 
 
 def _labels(observation: Observation) -> tuple[tuple[str, str], ...]:

@@ -10,52 +10,55 @@ that was resumed from a checkpoint and repeats the step, and is recorded again.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from services.curves.samples import Observation
-from services.curves.spread import Seen, Spread
+from services.curves.spread import Spread
 
 _PATIENCE = 10_000_000  # microseconds; ranks that write through a buffer are that far apart
 _PATIENCE_STEPS = 3
 _STEPS = 1024
+_MINUTE = 60_000_000
+_MINUTES = 1440
 _REIGNS = 4
 _EVENT_SERIES = 512
 
 
+@dataclass
+class Reign:
+    since: int
+    who: str
+    rank: int | None
+    last: int  # its newest line
+
+
 class Job:
     def __init__(self) -> None:
-        self.sources: dict[str, Seen] = {}  # the least recent first
-        self.reigns: list[tuple[int, str, int | None]] = []  # since when, who, its rank
+        self.sources: dict[str, None] = {}  # the least recent first
+        self.reigns: list[Reign] = []
         self.steps: dict[int, tuple[int, list[str]]] = {}  # when it was first said, and what of it
-        self.last_time = 0  # of the leader
-        self.last_step: int | None = None
+        self.last_step: int | None = None  # of the newest line
         self.last_step_time = 0
         self.intervals = (0, 0)  # between steps
         self.names: list[str] = []
         self.shown: dict[str, float] = {}
         self.spreads: dict[str, Spread] = {}
         self.events: dict[str, tuple[int, int]] = {}  # count and the last millisecond
-        self.tokens = -1.0  # not yet filled
-        self.tokens_time = 0
+        self.minutes: dict[int, int] = {}  # samples by the minute
 
     # -- who leads ----------------------------------------------------------------------------------------
 
-    def source(self, observation: Observation, limit: int) -> tuple[str, Seen, bool, int]:
+    def source(self, observation: Observation, limit: int) -> tuple[str, bool, int]:
         """The line's source, whether it is new, and how many had to be forgotten for it."""
         name = f"{observation.node}\x00{observation.source}"
-        seen = self.sources.pop(name, None)
-        new = seen is None
-        if seen is None:
-            seen = Seen()
-        self.sources[name] = seen
-        forgotten = 0
-        if len(self.sources) > limit:
-            leaders = {who for _, who, _ in self.reigns}
-            for other in list(self.sources):
-                if len(self.sources) > limit and other not in leaders and other != name:
-                    del self.sources[other]
-                    forgotten += 1
-        return name, seen, new, forgotten
+        new = name not in self.sources
+        self.sources.pop(name, None)
+        self.sources[name] = None
+        forgotten = max(0, len(self.sources) - limit)
+        for other in list(self.sources)[:forgotten]:
+            del self.sources[other]
+        return name, new, forgotten
 
     @property
     def patience(self) -> int:
@@ -63,28 +66,36 @@ class Job:
         return max(_PATIENCE, _PATIENCE_STEPS * min(self.intervals))
 
     def leads(self, name: str, new: bool, observation: Observation) -> bool:
-        time, step = observation.time, observation.step
+        time = observation.time
         if not self.reigns:
-            self.reigns.append((0, name, observation.rank))
-        ruling = next((reign for reign in reversed(self.reigns) if reign[0] <= time), self.reigns[0])
-        if ruling[1] != name:
-            if ruling is not self.reigns[-1]:
+            self.reigns.append(Reign(0, name, observation.rank, time))
+        index = max((at for at, reign in enumerate(self.reigns) if reign.since <= time), default=0)
+        reign = self.reigns[index]
+        if reign.who != name:
+            silent = time - reign.last > self.patience
+            if index + 1 < len(self.reigns):
+                after = self.reigns[index + 1]
+                if after.who != name or not silent:
+                    return False
+                after.since = time  # its first lines come after its later ones
+                reign = after
+            elif silent or self._better(reign, new, observation):
+                reign = Reign(time, name, observation.rank, time)
+                self.reigns.append(reign)
+                del self.reigns[:-_REIGNS]
+            else:
                 return False
-            silent = time - self.last_time > self.patience
-            goes_on = (
-                new and step is not None and self.last_step is not None and step > self.last_step
-                and time >= self.last_time
-            )  # fmt: skip
-            better = observation.rank == 0 and bool(ruling[2])
-            if not (silent or goes_on or better):
-                return False
-            self.reigns.append((time, name, observation.rank))
-            del self.reigns[:-_REIGNS]
-            self.sources[name].nothing_before(time)
-            ruling = self.reigns[-1]
-        if ruling is self.reigns[-1]:
-            self.last_time = max(self.last_time, time)
+        reign.last = max(reign.last, time)
         return True
+
+    def _better(self, reign: Reign, new: bool, observation: Observation) -> bool:
+        if observation.rank == 0 and reign.rank:
+            return True
+        # A file that begins where the leader stopped: other ranks' files begin where the leader's did.
+        step, last = observation.step, self.last_step
+        return (
+            new and step is not None and last is not None and step > last and observation.time >= reign.last
+        )
 
     # -- once ---------------------------------------------------------------------------------------------
 
@@ -114,23 +125,22 @@ class Job:
         self.steps[step] = (first, said + [key for key in values if key not in said])
         if len(self.steps) > _STEPS:
             del self.steps[next(iter(self.steps))]
-        if self.last_step is not None and step > self.last_step and time >= self.last_step_time:
-            self.intervals = (self.intervals[1], time - self.last_step_time)
-        if step != self.last_step:
-            self.last_step, self.last_step_time = step, time
+        if self.last_step is None or time > self.last_step_time:
+            if self.last_step is not None and step > self.last_step:
+                self.intervals = (self.intervals[1], time - self.last_step_time)
+            if step != self.last_step:
+                self.last_step, self.last_step_time = step, time
 
     # -- bounds -------------------------------------------------------------------------------------------
 
-    def affordable(self, count: int, time: int, rate: float, burst: float) -> bool:
-        """A bucket that fills by the lines' own clock: what comes late was not fast."""
-        if self.tokens < 0:
-            self.tokens, self.tokens_time = burst, time
-        if time > self.tokens_time:
-            self.tokens = min(burst, self.tokens + (time - self.tokens_time) / 1e6 * rate)
-            self.tokens_time = time
-        if self.tokens < count:
+    def affordable(self, count: int, time: int, limit: int) -> bool:
+        minute = time // _MINUTE
+        spent = self.minutes.get(minute, 0) + count
+        if spent > limit:
             return False
-        self.tokens -= count
+        self.minutes[minute] = spent
+        if len(self.minutes) > _MINUTES:
+            del self.minutes[next(iter(self.minutes))]
         return True
 
     def millisecond(self, node: str, time: int, limit: int) -> int:
@@ -153,17 +163,18 @@ class Job:
 
     # -- keeping ------------------------------------------------------------------------------------------
 
-    _PLAIN = ("last_time", "last_step", "last_step_time", "names", "shown", "tokens", "tokens_time")
+    _PLAIN = ("last_step", "last_step_time", "names", "shown")
 
     def dump(self) -> dict[str, Any]:
         return {
             **{key: getattr(self, key) for key in self._PLAIN},
-            "sources": {name: seen.dump() for name, seen in self.sources.items()},
-            "reigns": self.reigns,
+            "sources": list(self.sources),
+            "reigns": [asdict(reign) for reign in self.reigns],
             "steps": [[step, first, said] for step, (first, said) in self.steps.items()],
             "intervals": self.intervals,
             "spreads": {node: spread.dump() for node, spread in self.spreads.items()},
             "events": self.events,
+            "minutes": list(self.minutes.items()),
         }
 
     @classmethod
@@ -171,10 +182,11 @@ class Job:
         job = cls()
         for key in cls._PLAIN:
             setattr(job, key, value[key])
-        job.sources = {name: Seen.load(seen) for name, seen in value["sources"].items()}
-        job.reigns = [(int(since), str(who), rank) for since, who, rank in value["reigns"]]
+        job.sources = dict.fromkeys(map(str, value["sources"]))
+        job.reigns = [Reign(**reign) for reign in value["reigns"]]
         job.steps = {int(step): (int(first), list(said)) for step, first, said in value["steps"]}
         job.intervals = (int(value["intervals"][0]), int(value["intervals"][1]))
         job.spreads = {node: Spread.load(spread) for node, spread in value["spreads"].items()}
         job.events = {key: (int(count), int(last)) for key, (count, last) in value["events"].items()}
+        job.minutes = {int(minute): int(count) for minute, count in value["minutes"]}
         return job

@@ -14,12 +14,14 @@ rsyslog writes one JSON object and a line feed a record. All values are texts:
     tenant    from the node's tag; may be empty
     file      the file's path (imfile's $!metadata!filename), or
     stream    the name of the stream, where there is no file (a container's or a unit's)
-    offset    imfile's $!metadata!fileoffset; optional
+    offset    imfile's $!metadata!fileoffset; optional, but see below
     uid       may be there; not used
     message   the line, or several lines with line feeds between them
 
-A line is known again by file, offset, time and text, so all four must come to the rack as the node made
-them. Without an offset, two lines of a file with the same text in the same microsecond count as one.
+A line that comes again is known by file, offset, time and text, so these must come to the rack as the node
+made them. With an offset, a line is also known when the node read it again within two minutes and stamped it
+anew (imfile after a kill). Without one, two lines of a file with the same text in the same microsecond count
+as one. Records may come in any order.
 
 It answers "OK" when it is ready, and for each record once what follows from it is on disk, or nothing
 follows. Any other answer means "not now": rsyslog keeps the record and suspends the action. Transactions

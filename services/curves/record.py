@@ -45,7 +45,7 @@ class Record:
 class Line:
     """One line of a record."""
 
-    key: str  # the same whenever the same line comes again, and of no other line
+    key: str  # the same whenever the same line comes again: of its text and its place, or else its time
     text: str
     before: tuple[str, ...]  # what a progress bar showed on that line before it
     rank: int | None
@@ -107,7 +107,8 @@ def lines(record: Record) -> Iterator[Line]:
             continue
         # A bar redraws itself all the time between two lines of a log; the newest states are at the end.
         shown = [_ANSI.sub("", piece[-TEXT_BYTES:]).strip() for piece in segments[-4:]]
-        parts = (record.source, record.offset, str(record.microseconds), str(number), whole)
+        place = record.offset or f"@{record.microseconds}"
+        parts = (record.job, record.node, record.source, place, str(number), whole)
         joined = "\x00".join(parts).encode("utf-8", "replace")
         key = hashlib.blake2b(joined, digest_size=8).hexdigest()
         found = _RANK.match(shown[-1])

@@ -24,7 +24,9 @@ class Observation:
     events: tuple[str, ...]
 
     def dump(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value not in (None, (), {})}
+        return {
+            key: value for key, value in asdict(self).items() if value is not None and value not in ((), {})
+        }
 
     @classmethod
     def load(cls, value: dict[str, Any]) -> Observation:

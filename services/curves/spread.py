@@ -1,46 +1,43 @@
-"""Times of lines: which have come before, and what millisecond a sample gets. Bounded, and exact.
+"""Which lines have come before, and what millisecond a sample gets. Bounded, and the oldest goes first.
 
-Both remember the newest few and a floor below which everything counts as had. So a suffix of any length may
-come again and changes nothing, and a clock that steps back by less than what is remembered loses nothing.
+Nothing here counts on order: queues that are part in memory and part on disk hand lines out as they like,
+thousands apart.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from typing import Any
 
-REMEMBERED = 64
+LINES = 65_536  # of all jobs: what rsyslog may send again, or a node may read again
+TAKEN = 2_048  # of one job on one node
+# A node whose shipper was killed reads the end of a file once more and stamps it anew, at once. A job that
+# starts over with an emptied file may write the very same lines in the same places, but not as soon.
+READ_AGAIN = 120_000_000  # microseconds
 
 
 class Seen:
-    """The lines of one source that have been taken, by their time and key."""
+    """Lines that have been taken, by their key, with their time."""
 
     def __init__(self) -> None:
-        self._lines: list[tuple[int, str]] = []
-        self._floor: tuple[int, str] = (-1, "")
+        self._lines: dict[str, int] = {}
 
-    def __contains__(self, line: tuple[int, str]) -> bool:
-        if line <= self._floor:
-            return True
-        place = bisect_left(self._lines, line)
-        return place < len(self._lines) and self._lines[place] == line
+    def knows(self, key: str, time: int) -> bool:
+        before = self._lines.get(key)
+        return before is not None and abs(time - before) <= READ_AGAIN
 
-    def add(self, line: tuple[int, str]) -> None:
-        insort(self._lines, line)
-        if len(self._lines) > REMEMBERED:
-            self._floor = max(self._floor, self._lines.pop(0))
+    def add(self, key: str, time: int) -> None:
+        self._lines.pop(key, None)
+        self._lines[key] = time
+        if len(self._lines) > LINES:
+            del self._lines[next(iter(self._lines))]
 
-    def nothing_before(self, time: int) -> None:
-        self._floor = max(self._floor, (time - 1, "~"))  # keys are hexadecimal: all of them sort before
-
-    def dump(self) -> list[Any]:
-        return [list(self._floor), [list(line) for line in self._lines]]
+    def dump(self) -> dict[str, int]:
+        return self._lines
 
     @classmethod
-    def load(cls, value: list[Any]) -> Seen:
+    def load(cls, value: dict[str, Any]) -> Seen:
         seen = cls()
-        seen._floor = (int(value[0][0]), str(value[0][1]))
-        seen._lines = [(int(time), str(key)) for time, key in value[1]]
+        seen._lines = {str(key): int(time) for key, time in value.items()}
         return seen
 
 
@@ -48,32 +45,25 @@ class Spread:
     """Milliseconds that are taken in the series of one job on one node: the next free one is given."""
 
     def __init__(self) -> None:
-        self._taken: list[int] = []
-        self._floor = -1
+        self._next: dict[int, int] = {}  # for each one that is taken, where to look next
 
     def take(self, millisecond: int) -> int:
-        wanted = max(millisecond, self._floor + 1)
-        start = bisect_left(self._taken, wanted)
-        # From `start` on, entries that follow one another without a gap: entry minus index stays the same.
-        low, high = start, len(self._taken)
-        while low < high:
-            middle = (low + high) // 2
-            if self._taken[middle] - middle == wanted - start:
-                low = middle + 1
-            else:
-                high = middle
-        free = wanted + low - start
-        self._taken.insert(low, free)
-        if len(self._taken) > REMEMBERED:
-            self._floor = self._taken.pop(0)
+        free, passed = millisecond, []
+        while free in self._next:
+            passed.append(free)
+            free = self._next[free]
+        for one in passed:  # so that a burst does not walk its whole length for each of its lines
+            self._next[one] = free + 1
+        self._next[free] = free + 1
+        if len(self._next) > TAKEN:
+            del self._next[next(iter(self._next))]
         return free
 
-    def dump(self) -> list[Any]:
-        return [self._floor, self._taken]
+    def dump(self) -> list[list[int]]:
+        return [[one, after] for one, after in self._next.items()]
 
     @classmethod
     def load(cls, value: list[Any]) -> Spread:
         spread = cls()
-        spread._floor = int(value[0])
-        spread._taken = [int(entry) for entry in value[1]]
+        spread._next = {int(one): int(after) for one, after in value}
         return spread

@@ -55,7 +55,8 @@ def test_no_line_costs_much_time() -> None:
     """Whatever a user prints is tried against every rule: none may take its time with it."""
     words = ["iteration 1/2 | ", "loss ", "'epoch': {", "Epoch 1: 10%|", "step 1 ", "time ", "1",
              "1.", "e1", " ", "data ", "val/", "NCCL ", "[", "tokens/s ", "batch-generator ", ".", "nan",
-             "validation loss ", "Epoch: [1][ 1/2]", "samplespersec global_step=1", "steps: 1 iter time ", "tensor("]  # fmt: skip
+             "validation loss ", "Epoch: [1][ 1/2]", "samplespersec global_step=1", "steps: 1 iter time ",
+             "tensor("]  # fmt: skip
     slowest = 0.0
     for first in words:
         for second in words:
