@@ -24,10 +24,15 @@ QUANTITIES = (
 UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "h": 3600.0,
          "k": 1e3}  # fmt: skip
 # Words that rules share. {number} also takes NaN and Inf: an alert needs to see those.
-NUMBER = (
-    r"(?:tensor\()?(?P<value>[-+]?(?:"
-    r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|(?:nan|inf(?:inity)?)\b))"
-)
+WORDS = {
+    "{number}": (
+        r"(?:tensor\()?(?P<value>[-+]?(?:"
+        r"\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|(?:nan|inf(?:inity)?)\b))"
+    ),
+    "{is}": r"(?: ?[=:])?\s{0,4}",
+    # Without = or : only before what looks like a measured number: "data 12 of 40" is none.
+    "{measured}": r"(?: ?[=:]\s{0,4}|\s{1,4}(?=\d{1,12}(?:\.\d|ms)))",
+}
 _STEP_MAX = 2**53  # beyond it a float64 holds no whole numbers
 _NAME = re.compile(r"[^A-Za-z0-9_.:/@-]+")
 NAME_LENGTH = 64
@@ -67,7 +72,9 @@ class Rule:
 
 
 def expression(text: str) -> re.Pattern[str]:
-    return re.compile(text.replace("{number}", NUMBER), re.IGNORECASE | re.ASCII)
+    for word, meaning in WORDS.items():
+        text = text.replace(word, meaning)
+    return re.compile(text, re.IGNORECASE | re.ASCII)
 
 
 class Rules:
