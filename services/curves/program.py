@@ -3,10 +3,12 @@
     curves.pyz [CONFIG]            # /etc/sideband/rack/curves.json
     curves.pyz --check CONFIG      # says what is wrong with it, and nothing else
 
-    action(type="omprog" binary="/opt/sideband/curves.pyz" template="curves" confirmMessages="on"
-           forceSingleInstance="on" queue.type="LinkedList" queue.filename=… action.resumeRetryCount="-1")
+    action(type="omprog" binary="/usr/bin/python3 -I /opt/sideband/curves.pyz" template="curves"
+           confirmMessages="on" forceSingleInstance="on" output="…" action.resumeRetryCount="-1"
+           queue.type="LinkedList" queue.filename="…" queue.maxDiskSpace="…" queue.saveOnShutdown="on"
+           queue.timeoutShutdown="8000")
 
-rsyslog writes one JSON object and a line feed a record. All values are texts:
+rsyslog writes one JSON object and a line feed a record (a list template with option.jsonf). Values are texts:
 
     time      RFC 3339 with microseconds and zone, as the *node* stamped it (timereported, dateFormat rfc3339)
     node      the sender's name, from its certificate
@@ -24,9 +26,9 @@ anew (imfile after a kill). Without one, two lines of a file with the same text 
 as one. Records may come in any order.
 
 It answers "OK" when it is ready, and for each record once what follows from it is on disk, or nothing
-follows. Any other answer means "not now": rsyslog keeps the record and suspends the action. Transactions
-are not understood, on purpose: rsyslog does not send a message again that it was told is deferred. SIGTERM
-and SIGKILL are the same to it.
+follows. Any other answer means "not now": rsyslog keeps the record and sends it again. Transactions are not
+understood: rsyslog's manual names a known issue with them under confirmMessages. SIGTERM and SIGKILL are the
+same to it: whatever was confirmed is on disk.
 
 The step goes into `sideband_train_step` at the same timestamp. Lines of one job on one node that fall into
 the same millisecond are spread over the following ones in the order in which they come.

@@ -95,9 +95,11 @@ def test_any_order_and_any_replay_give_every_step_once_at_its_time(
 def test_a_state_that_is_written_and_read_goes_on_the_same(moves: list[int], cut: int) -> None:
     stream = [observation(START + sum(moves[:index]), index) for index in range(len(moves))]
     stream.insert(len(stream) // 2, observation(START, None, values={}, events=("timeout",)))
+    stream.insert(len(stream) // 3, observation(START, None))
     before, after = Fold(Limits()), Fold(Limits())
     samples = run(stream[:cut], before)
     after.restore(json.loads(json.dumps(before.dump())))
+    assert run(stream[:cut], after) == []
     assert texts(samples + run(stream[cut:], after)) == texts(run(stream))
 
 
@@ -124,6 +126,11 @@ def test_what_a_node_reads_again_and_stamps_anew_counts_once() -> None:
     read_again, started_over = stream(START + 60 * SECOND)[50:], stream(START + 600 * SECOND)
     assert steps(run(stream(START) + read_again)) == list(range(1, 101))
     assert steps(run(stream(START) + started_over)) == 2 * list(range(1, 101))
+
+
+def test_a_file_that_goes_on_where_another_stopped_takes_over_at_once() -> None:
+    stream = every(1, range(1, 31)) + every(1, range(31, 61), START + 30 * SECOND, source="a.log.1")
+    assert steps(run(stream)) == list(range(1, 61))
 
 
 # -- resumed from a checkpoint ----------------------------------------------------------------------------
