@@ -11,6 +11,7 @@ from curves_kit import SECOND, START, fake_vmagent, named, observation, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.curves import spread
 from services.curves.fold import Fold, Limits
 from services.curves.push import Pusher, Sender
 from services.curves.samples import Observation
@@ -75,9 +76,13 @@ def test_a_kill_at_any_point_loses_nothing_and_changes_no_time(
     shutil.rmtree(directory)
 
 
-def test_a_kill_between_the_snapshot_and_the_empty_journal_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_kill_between_the_snapshot_and_the_empty_journal_counts_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread, "LINES", 5)  # so that only the numbers can tell
+    stream = [observation(START + index * SECOND) for index in range(20)]
     store = opened(tmp_path)
-    for one in STREAM[:20]:
+    for one in stream:
         store.add(one)
     journal = (tmp_path / "journal.jsonl").read_bytes()
     store._snapshot()
@@ -85,7 +90,7 @@ def test_a_kill_between_the_snapshot_and_the_empty_journal_counts_nothing_twice(
     store.close()
     (tmp_path / "journal.jsonl").write_bytes(journal)
     again = opened(tmp_path)
-    assert sent(again) == expected(STREAM[:20])
+    assert sent(again) == expected(stream)
     again.close()
 
 
