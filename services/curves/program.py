@@ -5,8 +5,11 @@
 
     action(type="omprog" binary="/usr/bin/python3 -I /opt/sideband/curves.pyz" template="curves"
            confirmMessages="on" forceSingleInstance="on" output="…" action.resumeRetryCount="-1"
-           queue.type="LinkedList" queue.filename="…" queue.maxDiskSpace="…" queue.saveOnShutdown="on"
-           queue.timeoutShutdown="8000")
+           queue.type="Disk" queue.filename="…" queue.maxDiskSpace="…" queue.checkpointInterval="1"
+           queue.size="1000000" queue.timeoutShutdown="8000")
+
+The size is large on purpose: at its default of 1000 records rsyslog throws away what does not fit within
+two seconds. A queue in memory, disk-assisted or not, loses what it holds when rsyslog is killed.
 
 rsyslog writes one JSON object and a line feed a record (a list template with option.jsonf). Values are texts:
 
