@@ -8,6 +8,7 @@ Prints what changed, one name a line. Times, order and permissions are fixed: eq
 from __future__ import annotations
 
 import io
+import json
 import sys
 import zipfile
 from pathlib import Path
@@ -22,6 +23,7 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent",), ("documents",)),
     "level": ("services.level.issue", "sys.argv[1:]", ("level",), ("documents",)),
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
+    "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
 }
 
 
@@ -36,9 +38,17 @@ def members(program: str) -> dict[str, bytes]:
     for package in packages:
         for path in sorted((HERE / package).glob("*.py")):
             found[f"services/{package}/{path.name}"] = path.read_bytes()
+    if "curves" in packages:
+        found["services/curves/rules.json"] = _rules()
     for name in shared:
         found[f"sideband/{name}.py"] = (LIBRARY / f"{name}.py").read_bytes()
     return found
+
+
+def _rules() -> bytes:
+    from services import rulebook  # it reads YAML, which only the controller has
+
+    return json.dumps(rulebook.compiled(), ensure_ascii=False, sort_keys=True, indent=1).encode()
 
 
 def archive(program: str) -> bytes:
@@ -68,5 +78,6 @@ def build(directory: Path) -> list[str]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
     for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
         print(name)

@@ -1,0 +1,69 @@
+"""Which lines have come before, and what millisecond a sample gets. Bounded, and the oldest goes first.
+
+Nothing here counts on order: queues that are part in memory and part on disk hand lines out as they like,
+thousands apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+LINES = 65_536  # of all jobs: what rsyslog may send again, or a node may read again
+TAKEN = 2_048  # of one job on one node
+# A node whose shipper was killed reads the end of a file once more and stamps it anew, at once. A job that
+# starts over with an emptied file may write the very same lines in the same places, but not as soon.
+READ_AGAIN = 120_000_000  # microseconds
+
+
+class Seen:
+    """Lines that have been taken, by their key, with their time."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+
+    def knows(self, key: str, time: int) -> bool:
+        before = self._lines.get(key)
+        return before is not None and abs(time - before) <= READ_AGAIN
+
+    def add(self, key: str, time: int) -> None:
+        self._lines.pop(key, None)
+        self._lines[key] = time
+        if len(self._lines) > LINES:
+            del self._lines[next(iter(self._lines))]
+
+    def dump(self) -> dict[str, int]:
+        return self._lines
+
+    @classmethod
+    def load(cls, value: dict[str, Any]) -> Seen:
+        seen = cls()
+        seen._lines = {str(key): int(time) for key, time in value.items()}
+        return seen
+
+
+class Spread:
+    """Milliseconds that are taken in the series of one job on one node: the next free one is given."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}  # for each one that is taken, where to look next
+
+    def take(self, millisecond: int) -> int:
+        free, passed = millisecond, []
+        while free in self._next:
+            passed.append(free)
+            free = self._next[free]
+        for one in passed:  # so that a burst does not walk its whole length for each of its lines
+            self._next[one] = free + 1
+        self._next[free] = free + 1
+        if len(self._next) > TAKEN:
+            del self._next[next(iter(self._next))]
+        return free
+
+    def dump(self) -> list[list[int]]:
+        return [[one, after] for one, after in self._next.items()]
+
+    @classmethod
+    def load(cls, value: list[Any]) -> Spread:
+        spread = cls()
+        spread._next = {int(one): int(after) for one, after in value}
+        return spread
