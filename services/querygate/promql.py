@@ -120,7 +120,10 @@ def write(node: Node, resolution: float, extra: Sequence[Matcher] = ()) -> str:
         return text + _place(node.place)
     if isinstance(node, Subquery):
         step = duration(node.step or resolution)
-        return f"{_atom(node.inner, resolution, extra)}[{duration(node.range)}:{step}]{_place(node.place)}"
+        inside = write(node.inner, resolution, extra)
+        if not isinstance(node.inner, (Call, Parens)):
+            inside = f"({inside})"
+        return f"{inside}[{duration(node.range)}:{step}]{_place(node.place)}"
     if isinstance(node, Call):
         return f"{node.function}({', '.join(write(one, resolution, extra) for one in node.arguments)})"
     if isinstance(node, Aggregate):
