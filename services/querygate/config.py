@@ -1,7 +1,7 @@
 """querygate's configuration: one JSON file, compiled from the contract (module_utils/sideband/querygate.py).
 
-Everything is spelt out in it, nothing is inherited: what an identity may do is read in one place. A file that is
-not exactly of this shape is refused at start, with the key that is wrong.
+Everything is spelt out in it, nothing is inherited: what an identity may do is read in one place. A file that
+is not exactly of this shape is refused at start, with the key that is wrong.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Optional
+from typing import Any
 
 from .promql_tree import LABEL, Matcher
 
@@ -68,12 +68,12 @@ class Identity:
     name: str
     kind: str
     # Alternatives of matchers, None for no wall. A series is seen when one alternative holds whole.
-    wall: Optional[tuple[tuple[Matcher, ...], ...]]
+    wall: tuple[tuple[Matcher, ...], ...] | None
     bounds: Mapping[str, Bounds]  # by tier; a tier without bounds is not for this identity
     job_bounds: Mapping[str, Bounds]
-    strict: Optional[Bounds]  # for what cannot be parsed; None refuses it
-    log_wall: Optional[LogWall]
-    log_bounds: Optional[LogBounds]  # None: no logs
+    strict: Bounds | None  # for what cannot be parsed; None refuses it
+    log_wall: LogWall | None
+    log_bounds: LogBounds | None  # None: no logs
     running: int
     waiting: int
 
@@ -106,7 +106,7 @@ class Config:
     degraded_tier: str
     tiers: tuple[Tier, ...]  # finest first
     log_urls: tuple[str, ...]
-    tls: Optional[Tls]
+    tls: Tls | None
     identities: Mapping[str, Identity]
     running: int
     wait_seconds: int
@@ -132,7 +132,9 @@ def parse(value: Any) -> Config:
     _keys(value, Config, "")
     tiers = tuple(_tier(one, f"tiers[{index}]") for index, one in enumerate(value["tiers"]))
     names = [tier.name for tier in tiers]
-    identities = [_identity(one, f"identities[{index}]", names) for index, one in enumerate(value["identities"])]
+    identities = [
+        _identity(one, f"identities[{index}]", names) for index, one in enumerate(value["identities"])
+    ]
     if len({one.key for one in identities}) != len(identities):
         raise ConfigError("identities: a key is there twice")
     if value["degraded_tier"] not in [tier.name for tier in tiers if not tier.raw]:
@@ -171,7 +173,9 @@ def _injectable(identity: Identity, tiers: tuple[Tier, ...]) -> None:
     """PromQL has no `or` between matchers: a wall of several alternatives stands at VictoriaMetrics only."""
     for tier in tiers:
         if tier.engine == "prometheus" and tier.name in identity.bounds and len(identity.wall or ()) > 1:
-            raise ConfigError(f"identity {identity.key}: several alternatives cannot stand in tier {tier.name}")
+            raise ConfigError(
+                f"identity {identity.key}: several alternatives cannot stand in tier {tier.name}"
+            )
 
 
 def _identity(value: Any, where: str, tiers: list[str]) -> Identity:

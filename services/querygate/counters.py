@@ -1,4 +1,4 @@
-"""querygate's own figures, in Prometheus' text form. Labels come from configuration and code, never from askers."""
+"""querygate's own figures, in Prometheus' text form. Labels come from configuration and code alone."""
 
 from __future__ import annotations
 

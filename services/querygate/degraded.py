@@ -1,7 +1,7 @@
 """Rollback action D5: a small file says that queries read the newest aggregated copy only.
 
-The policy side writes it, whole or not at all; it is looked at before every question. `{"aggregated": true}` and
-whatever else the writer likes to note; no file is the normal state.
+The policy side writes it, whole or not at all; it is looked at before every question. `{"aggregated": true}`
+and whatever else the writer likes to note; no file is the normal state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Degraded:
         self.since = 0.0
 
     def now(self) -> bool:
-        """A damaged file changes nothing while we run; found at start it counts as degraded, the smaller load."""
+        """A damaged file changes nothing while we run; found at start it counts as degraded: less load."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Reading a question: known names only, each once, in one place. Whatever else is sent is refused, not ignored:
-a store that also reads it would answer another question than the one that was judged (case 68)."""
+"""Reading a question: known names only, each once, in one place. Whatever else is sent is refused, not
+ignored: a store that also reads it would answer another question than the one that was judged (case 68)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _FORM_TYPE = re.compile(r"application/x-www-form-urlencoded(?:\s*;\s*charset=utf-8)?", re.IGNORECASE)
 
 
-def source(
-    method: str, query: bytes, body: bytes, headers: Sequence[tuple[str, str]]
-) -> bytes:
+def source(method: str, query: bytes, body: bytes, headers: Sequence[tuple[str, str]]) -> bytes:
     """The one place that holds the question: the query string of a GET, the body of a POST."""
     names = [name for name, _ in headers]
     if method == "GET":
         if body or "transfer-encoding" in names:
-            raise Refused(400, "mixed", "a GET has no body: send the question as query string, or POST a form")
+            raise Refused(
+                400, "mixed", "a GET has no body: send the question as query string, or POST a form"
+            )
         return query
     if query:
         raise Refused(400, "mixed", "a POST has no query string: send every parameter in the form")
@@ -50,7 +50,9 @@ def read(text: bytes, known: Collection[str]) -> Mapping[str, str]:
         name, value = _decoded(raw_name), _decoded(raw_value)
         if name not in known or not equals:
             raise Refused(
-                400, "parameter", f"parameter {name[:40]!r} does not exist here: {', '.join(sorted(known))} do"
+                400,
+                "parameter",
+                f"parameter {name[:40]!r} does not exist here: {', '.join(sorted(known))} do",
             )
         if name in values:
             raise Refused(400, "twice", f"parameter {name} is given twice: send it once")

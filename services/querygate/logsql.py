@@ -12,6 +12,7 @@ from . import form
 from .config import Config, Identity, LogWall
 from .moments import moment, nice_step, plain, span, spoken
 from .plan import Fields, Plan
+from .promql_tree import words
 from .refusal import Refused
 
 _TOKENS = 400
@@ -20,13 +21,13 @@ _DEFAULT_SPAN = 3600.0
 _TOKEN = re.compile(
     r"""\s+|(?P<string>"(?:[^"\\\n]|\\["\\nrt])*"|'(?:[^'\\\n]|\\['\\nrt])*'|`[^`]*`)|(?P<word>[\w.$]+)|."""
 )
-# Left out: join, union (other queries), facets, field_names, field_values, block_stats, blocks_count (they look
-# at blocks, not at lines). stream_context is judged by the wall.
-_PIPES = frozenset(
-    """copy cp count count_empty count_uniq delete del rm drop drop_empty_fields extract extract_regexp fields keep
-    filter where first format hash head last len limit math eval max median min offset skip order pack_json
-    pack_logfmt quantile rename mv replace replace_regexp row_any row_max row_min sort stats by sum top uniq
-    uniq_values unpack_json unpack_logfmt unpack_syslog unroll avg""".split()
+# Left out: join, union (other queries), facets, field_names, field_values, block_stats, blocks_count (they
+# look at blocks, not at lines). stream_context is judged by the wall.
+_PIPES = words(
+    "avg by copy count count_empty count_uniq cp del delete drop drop_empty_fields eval extract"
+    " extract_regexp fields filter first format hash head keep last len limit math max median min mv offset"
+    " order pack_json pack_logfmt quantile rename replace replace_regexp rm row_any row_max row_min skip sort"
+    " stats sum top uniq uniq_values unpack_json unpack_logfmt unpack_syslog unroll where"
 )
 
 
@@ -43,7 +44,9 @@ def check(text: str, wall: LogWall | None) -> None:
             raise Refused(422, "expression", f"the query has more than {_TOKENS} words: shorten it")
         if found.group("string") is None and token in "\"'`":
             raise Refused(
-                422, "expression", "a quote without end, or an escape other than \\\\ \\n \\r \\t and the quote itself"
+                422,
+                "expression",
+                "a quote without end, or an escape other than \\\\ \\n \\r \\t and the quote itself",
             )
         if token == "#":
             raise Refused(422, "expression", "# starts a comment for some readers: put it into quotes")
@@ -68,7 +71,9 @@ def _pipe(name: str, wall: LogWall | None) -> None:
             return
         raise Refused(422, "expression", "stream_context would show lines of others in the same stream")
     if name not in _PIPES:
-        raise Refused(422, "expression", f"pipe {name[:40]!r} does not exist here: {', '.join(sorted(_PIPES))} do")
+        raise Refused(
+            422, "expression", f"pipe {name[:40]!r} does not exist here: {', '.join(sorted(_PIPES))} do"
+        )
 
 
 def wall_fields(wall: LogWall | None) -> Fields:
@@ -119,11 +124,22 @@ def plan_logs(config: Config, identity: Identity, path: str, values: Mapping[str
         if "field" in values:
             if not re.fullmatch(r"[\w.:-]{1,128}", values["field"]):
                 raise Refused(400, "parameter", "field: no field's name")
-            fields += [("field", values["field"]), ("fields_limit", str(form.count(values, "fields_limit", 100)))]
+            fields += [
+                ("field", values["field"]),
+                ("fields_limit", str(form.count(values, "fields_limit", 100))),
+            ]
     else:
         fields.append(("limit", str(form.count(values, "limit", bounds.lines))))
-    seconds = min(span("timeout", values["timeout"]), bounds.seconds) if "timeout" in values else bounds.seconds
+    seconds = (
+        min(span("timeout", values["timeout"]), bounds.seconds) if "timeout" in values else bounds.seconds
+    )
     fields.append(("timeout", f"{plain(seconds)}s"))
     return Plan(
-        "logs", False, config.log_urls, path, (*fields, *wall_fields(identity.log_wall)), bounds.bytes, seconds
+        "logs",
+        False,
+        config.log_urls,
+        path,
+        (*fields, *wall_fields(identity.log_wall)),
+        bounds.bytes,
+        seconds,
     )

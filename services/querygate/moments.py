@@ -1,4 +1,4 @@
-"""Times and durations: read strictly into numbers, printed from numbers. A store gets only what is printed."""
+"""Times and durations: read strictly into numbers, printed from numbers. A store gets what is printed."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""From a question to the form that a store gets: which tier, within which bounds, behind which wall (Q2, Q5)."""
+"""From a question to the form that a store gets: which tier, which bounds, which wall (Q2, Q5)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Optional, Union
+from typing import Any
 
 from . import promql
 from .config import Bounds, Config, Identity, Tier
 from .moments import moment, nice_step, plain, span, spoken
-from .promql_tree import Matcher, Node, Selector, Unreadable, parse
+from .promql_tree import Matcher, Node, Place, Selector, Unreadable, parse
 from .refusal import Refused
 
 Fields = tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ class Plan:
     fields: Fields
     bytes: int
     seconds: float
-    count: Optional[Count] = None
+    count: Count | None = None
     items: int = 0  # more rows of metadata than these are refused; 0: no such bound
     get: bool = False  # Prometheus answers label values by GET alone
     degraded: bool = False
@@ -79,7 +79,7 @@ def plan_query(
     config: Config, identity: Identity, ask: Ask, now: float, degraded: bool = False, job: bool = False
 ) -> Plan:
     """The first tier, finest first, that keeps the time asked for and may answer it."""
-    tree: Union[Node, str]
+    tree: Node | str
     try:
         tree = parse(ask.text)
     except Unreadable as problem:
@@ -98,7 +98,9 @@ def plan_query(
             return plan
     assert said is not None  # the last tier answers or refuses
     if not job and said.reason in ("range", "points") and _as_job(config, identity, ask, now, degraded):
-        said = Refused(said.status, said.reason, f"{said.text}; as a job (POST /api/v1/jobs) it passes as it is")
+        said = Refused(
+            said.status, said.reason, f"{said.text}; as a job (POST /api/v1/jobs) it passes as it is"
+        )
     raise said
 
 
@@ -128,7 +130,14 @@ def candidates(
 
 
 def _in_tier(
-    identity: Identity, tier: Tier, tree: Node | str, ask: Ask, now: float, job: bool, degraded: bool, last: bool
+    identity: Identity,
+    tier: Tier,
+    tree: Node | str,
+    ask: Ask,
+    now: float,
+    job: bool,
+    degraded: bool,
+    last: bool,
 ) -> Plan | None:
     """None where a later tier keeps longer; the last one answers with what there is."""
     bounds = (identity.job_bounds if job else identity.bounds)[tier.name]
@@ -167,13 +176,17 @@ def _in_tier(
 def _strictest(bounds: Bounds, strict: Bounds | None, tier: Tier, why: str) -> Bounds:
     """A text that nobody here can read has no known reach: only a store with its own wall may run it."""
     if strict is None or tier.engine == "prometheus":
-        raise Refused(422, "expression", f"not readable as PromQL ({why}), so it cannot be bounded: write PromQL")
+        raise Refused(
+            422, "expression", f"not readable as PromQL ({why}), so it cannot be bounded: write PromQL"
+        )
     return Bounds(**{name: min(one, getattr(strict, name)) for name, one in asdict(bounds).items()})
 
 
 def _no_alternatives(tree: Node, tier: Tier) -> None:
     if any(one.alternatives for one in promql.selectors(tree)):
-        raise Refused(422, "expression", f"tier {tier.name} knows no `or` between matchers: =~\"a|b\" would pass")
+        raise Refused(
+            422, "expression", f'tier {tier.name} knows no `or` between matchers: =~"a|b" would pass'
+        )
 
 
 def injected(identity: Identity, tier: Tier) -> Sequence[Matcher]:
@@ -189,7 +202,7 @@ def wall(identity: Identity, tier: Tier) -> Fields:
 
 
 def _filter(matchers: Sequence[Matcher]) -> str:
-    return promql.write_selector(Selector("", tuple(matchers), (), promql.Place()))
+    return promql.write_selector(Selector("", tuple(matchers), (), Place()))
 
 
 def check(bounds: Bounds, tier: Tier, reads: float, ask: Ask, inner_points: int = 0) -> None:
@@ -226,7 +239,9 @@ def _count(
     if not texts:
         return None
     if len(texts) > _SELECTORS:
-        raise Refused(422, "series", f"{len(texts)} different selectors, {_SELECTORS} may be: split the question")
+        raise Refused(
+            422, "series", f"{len(texts)} different selectors, {_SELECTORS} may be: split the question"
+        )
     ends = (("start", plain(max(0.0, reach.earliest))), ("end", plain(max(0.0, reach.latest))))
     fields = (*(("match[]", text) for text in texts), *ends, ("limit", str(bounds.series + 1)))
     return Count((*fields, *wall(identity, tier)), bounds.series)
@@ -241,14 +256,15 @@ def plan_metadata(
     start = moment("start", values["start"], now) if "start" in values else max(0.0, end - _METADATA_SPAN)
     if end < start:
         raise Refused(400, "time", "end lies before start: exchange them")
-    tree = None
+    tree: Selector | None = None
     if "match[]" in values:
         try:
-            tree = parse(values["match[]"])
+            found = parse(values["match[]"])
         except Unreadable as problem:
             raise Refused(400, "expression", f"match[]: no selector ({problem})") from None
-        if not isinstance(tree, Selector) or tree.range or tree.place != promql.Place():
+        if not isinstance(found, Selector) or found.range or found.place != Place():
             raise Refused(400, "expression", "match[]: a selector alone, without range, offset or @")
+        tree = found
     ask = Ask("", start, end, 0.0, 0.0, values.get("tier", ""))
     tiers = candidates(config, identity, ask.tier, degraded)
     tier = next((one for one in tiers if start >= now - one.retention_seconds), tiers[-1])

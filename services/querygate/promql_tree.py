@@ -1,8 +1,8 @@
 """PromQL as our own small tree. What is in it was looked at; what is not in it cannot be asked.
 
-promql-parser reads; this module bounds what it is given (its time grows with the square of the length, and very
-deep nesting ends the process) and takes over only what is listed here: a function or form that a later parser
-learns stays refused until somebody has thought about it.
+promql-parser reads; this module bounds what it is given (its time grows with the square of the length, and
+very deep nesting ends the process) and takes over only what is listed here: a function or form that a later
+parser learns stays refused until somebody has thought about it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,27 @@ _AT = re.compile(r"[0-9]{1,10}(\.[0-9]*)?|start|end")
 METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Without `info`: it reads series that no selector in the query names.
-_FUNCTIONS = frozenset(
-    """abs absent absent_over_time acos acosh asin asinh atan atanh avg_over_time ceil changes clamp clamp_max
-    clamp_min cos cosh count_over_time day_of_month day_of_week day_of_year days_in_month deg delta deriv exp
-    floor histogram_avg histogram_count histogram_fraction histogram_quantile histogram_stddev histogram_stdvar
-    histogram_sum holt_winters hour idelta increase irate label_join label_replace last_over_time ln log10 log2
-    max_over_time min_over_time minute month pi predict_linear present_over_time quantile_over_time rad rate
-    resets round scalar sgn sin sinh sort sort_desc sqrt stddev_over_time stdvar_over_time sum_over_time tan tanh
-    time timestamp vector year""".split()
+_FUNCTIONS = words(
+    "abs absent absent_over_time acos acosh asin asinh atan atanh avg_over_time ceil changes clamp"
+    " clamp_max clamp_min cos cosh count_over_time day_of_month day_of_week day_of_year days_in_month deg"
+    " delta deriv exp floor histogram_avg histogram_count histogram_fraction histogram_quantile"
+    " histogram_stddev histogram_stdvar histogram_sum holt_winters hour idelta increase irate label_join"
+    " label_replace last_over_time ln log10 log2 max_over_time min_over_time minute month pi predict_linear"
+    " present_over_time quantile_over_time rad rate resets round scalar sgn sin sinh sort sort_desc sqrt"
+    " stddev_over_time stdvar_over_time sum_over_time tan tanh time timestamp vector year"
 )
-_AGGREGATES = frozenset(
-    "sum min max avg group stddev stdvar count count_values bottomk topk quantile".split()
-)
-_OPERATORS = frozenset("+ - * / % ^ atan2 == != > < >= <= and or unless".split())
+_AGGREGATES = words("sum min max avg group stddev stdvar count count_values bottomk topk quantile")
+_OPERATORS = words("+ - * / % ^ atan2 == != > < >= <= and or unless")
 _MATCHES = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
-class Unreadable(Exception):
+class Unreadable(Exception):  # noqa: N818
     """Not PromQL: MetricsQL, a slip, or something that nobody should send."""
 
 
@@ -58,7 +61,7 @@ class Place:
     """Where in time a selector or subquery looks: shifted back by `offset`, or fixed."""
 
     offset: float = 0.0
-    at: Union[float, str, None] = None  # seconds, "start" or "end"
+    at: float | str | None = None  # seconds, "start" or "end"
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,9 @@ def _bound(text: str) -> None:
         tokens += 1
         # A time before 1970 or after 2286 makes the parser panic.
         if after_at and not _AT.fullmatch(token):
-            raise Refused(422, "expression", f"@ takes seconds since 1970, start() or end() (got {token[:20]!r})")
+            raise Refused(
+                422, "expression", f"@ takes seconds since 1970, start() or end() (got {token[:20]!r})"
+            )
         after_at = token == "@"
         if token in "([{":
             depth += 1
@@ -163,7 +168,7 @@ def _bound(text: str) -> None:
             raise Refused(
                 422,
                 "expression",
-                f"the query has more than {_TOKENS} words or {_DEPTH} levels: split it, or ask for a recording rule",
+                f"more than {_TOKENS} words or {_DEPTH} levels in one query: split it",
             )
 
 
@@ -171,7 +176,7 @@ def _node(e: Any) -> Node:
     if isinstance(e, promql_parser.VectorSelector):
         return _selector(e, 0.0)
     if isinstance(e, promql_parser.MatrixSelector):
-        return _selector(e.vector_selector, e.range.total_seconds())
+        return _selector(e.vector_selector, _seconds(e.range))
     if isinstance(e, promql_parser.NumberLiteral):
         return Number(e.val)
     if isinstance(e, promql_parser.StringLiteral):
@@ -189,8 +194,7 @@ def _node(e: Any) -> Node:
     if isinstance(e, promql_parser.BinaryExpr):
         return _binary(e)
     if isinstance(e, promql_parser.SubqueryExpr):
-        step = e.step.total_seconds() if e.step else 0.0
-        return Subquery(_node(e.expr), e.range.total_seconds(), step, _place(e))
+        return Subquery(_node(e.expr), _seconds(e.range), _seconds(e.step), _place(e))
     raise Unreadable(f"{type(e).__name__} is not known here")
 
 
@@ -204,7 +208,11 @@ def _place(e: Any) -> Place:
     if e.at is not None:
         kind = str(e.at.type).rsplit(".", 1)[-1]
         at = {"Start": "start", "End": "end"}.get(kind) or e.at.at.timestamp()
-    return Place(e.offset.total_seconds() if e.offset else 0.0, at)
+    return Place(_seconds(e.offset), at)
+
+
+def _seconds(value: Any) -> float:
+    return float(value.total_seconds()) if value else 0.0
 
 
 def _selector(e: Any, seconds: float) -> Selector:
@@ -220,9 +228,7 @@ def _selector(e: Any, seconds: float) -> Selector:
 
 
 def _matchers(found: Sequence[Any]) -> tuple[Matcher, ...]:
-    return tuple(
-        Matcher(_label(m.name), _MATCHES[str(m.op).rsplit(".", 1)[-1]], m.value) for m in found
-    )
+    return tuple(Matcher(_label(m.name), _MATCHES[str(m.op).rsplit(".", 1)[-1]], m.value) for m in found)
 
 
 def _label(name: str) -> str:

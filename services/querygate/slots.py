@@ -1,4 +1,4 @@
-"""How many questions run at once: so many for each identity, so many in all, a short queue before them (Q2)."""
+"""How many questions run at once: so many for each identity and in all, a short queue before them (Q2)."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ class Slots:
                     raise Refused(
                         429,
                         "queue",
-                        f"{identity.running} questions run and {self.waiting[key]} wait: ask again in some seconds,"
-                        " fewer at a time, or as a job (POST /api/v1/jobs)",
+                        f"{identity.running} questions run and {self.waiting[key]} wait: ask again in some seconds"
+                        ", fewer at a time, or as a job (POST /api/v1/jobs)",
                     )
                 self.waiting[key] += 1
                 try:
-                    await asyncio.wait_for(
-                        self._changed.wait_for(lambda: self._free(identity)), self._wait
-                    )
+                    await asyncio.wait_for(self._changed.wait_for(lambda: self._free(identity)), self._wait)
                 except asyncio.TimeoutError:
                     raise Refused(
                         429, "queue", f"waited {self._wait}s for a free place: ask again, fewer at a time"
