@@ -1,7 +1,7 @@
 """querygate's configuration from the contract: who stands behind which wall, and what one question may take.
 
-Pure: the model and a role's settings in, one JSON-ready record out. services/querygate/config.py reads exactly
-this shape, and nothing in it is inherited or left to a default there.
+Pure: the model and a role's settings in, one JSON-ready record out. services/querygate/config.py reads
+exactly this shape, and nothing in it is inherited or left to a default there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 Record = dict[str, Any]
 
-# Of one series, at the tier's resolution: a month of minutes. Longer ranges belong to a coarser tier or a job.
+# Of one series, at the tier's resolution: a month of minutes. Longer belongs to a coarser tier or a job.
 SAMPLES_OF_A_SERIES = 44_640
 POINTS = 11_000  # what the stores themselves allow; Prometheus' clients know the number
 _MIB = 2**20

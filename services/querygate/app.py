@@ -55,6 +55,7 @@ class Question:
     """What is known of a request so far; the audit line is written from it, however far it came."""
 
     endpoint: str
+    path: str = ""
     identity: Identity | None = None
     values: Mapping[str, str] = field(default_factory=dict)
     tier: str = ""
@@ -113,7 +114,7 @@ class Gate:
             "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
             "who": who.key,
             "kind": who.kind,
-            "endpoint": question.endpoint,
+            "path": question.path,
             "what": dict(question.values) | ({"job": question.job} if question.job else {}),
             "tier": question.tier,
             "raw": question.raw,
@@ -134,6 +135,7 @@ class Gate:
 
     async def _judged(self, request: Request, question: Question) -> Response:
         path, question.endpoint = _endpoint(request)
+        question.path = path
         identity = question.identity = self._who(request)
         if request.method not in ("GET", "POST"):
             raise Refused(405, "method", "GET and POST are answered")

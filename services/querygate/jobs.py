@@ -51,9 +51,8 @@ class Job:
     error: str | None
 
     def public(self, keep_seconds: int) -> dict[str, Any]:
-        shown = {"id": self.id, "state": self.state, "tier": self.tier, "created": self.created,
-                 "started": self.started, "finished": self.finished, "bytes": self.bytes, "reason": self.reason,
-                 "error": self.error}  # fmt: skip
+        names = ("id", "state", "tier", "created", "started", "finished", "bytes", "reason", "error")
+        shown = {name: getattr(self, name) for name in names}
         shown["expires"] = (self.finished or self.created) + keep_seconds
         return shown
 
@@ -141,9 +140,9 @@ class JobStore:
         said = (problem.status, problem.reason, problem.text) if problem else (None, None, None)
         with self._open() as database:
             database.execute(
-                "UPDATE job SET state = ?, tier = CASE ? WHEN '' THEN tier ELSE ? END, finished = ?, bytes = ?,"
+                "UPDATE job SET state = ?, tier = coalesce(nullif(?, ''), tier), finished = ?, bytes = ?,"
                 " status = ?, reason = ?, error = ? WHERE id = ?",
-                (state, tier, tier, time.time(), size, *said, job),
+                (state, tier, time.time(), size, *said, job),
             )
 
     def interrupted(self) -> None:

@@ -153,7 +153,7 @@ def _in_tier(
         text = promql.write(tree, tier.resolution_seconds, injected(identity, tier))
     if not last and reach.earliest < now - tier.retention_seconds:
         return None
-    check(bounds, tier, reach.seconds, ask, inner)
+    check(bounds, tier, reach.widest, ask, inner)
     if not isinstance(tree, str):
         count = _count(identity, tier, promql.selectors(tree), reach, bounds)
     seconds = min(ask.timeout or bounds.seconds, bounds.seconds)
@@ -211,7 +211,7 @@ def check(bounds: Bounds, tier: Tier, reads: float, ask: Ask, inner_points: int 
         raise Refused(
             422,
             "range",
-            f"{spoken(max(reads, width))} of tier {tier.name} are read, {spoken(bounds.range_seconds)} may be: "
+            f"{spoken(max(reads, width))} of tier {tier.name} would be read, {spoken(bounds.range_seconds)} may: "
             f"a range (with windows and offsets) of {spoken(bounds.range_seconds)} would pass",
         )
     points = int(width / ask.step) + 1 if ask.step else 1

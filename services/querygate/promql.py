@@ -71,16 +71,16 @@ def forbid_writing(node: Node, labels: Sequence[str]) -> None:
 
 @dataclass
 class Reach:
-    """The span of time that a query reads and the longest row of inner evaluations."""
+    """The time that a query reads: its ends, the widest piece, the longest row of inner evaluations.
+
+    A comparison with last year reads two short pieces that lie far apart; only the pieces cost.
+    """
 
     earliest: float = math.inf
     latest: float = -math.inf
+    widest: float = 0.0
     inner_points: int = 0
     _ends: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
-
-    @property
-    def seconds(self) -> float:
-        return max(0.0, self.latest - self.earliest)
 
 
 def reach(node: Node, start: float, end: float, resolution: float) -> Reach:
@@ -97,6 +97,7 @@ def _reach(node: Node, start: float, end: float, resolution: float, found: Reach
             start = end = fixed
         start, end = start - node.place.offset - node.range, end - node.place.offset
         found.earliest, found.latest = min(found.earliest, start), max(found.latest, end)
+        found.widest = max(found.widest, end - start)
     if isinstance(node, Subquery):
         step = node.step or resolution
         found.inner_points = max(found.inner_points, int((end - start) / step) + 1)

@@ -43,8 +43,8 @@ class Slots:
                     raise Refused(
                         429,
                         "queue",
-                        f"{identity.running} questions run and {self.waiting[key]} wait: ask again in some seconds"
-                        ", fewer at a time, or as a job (POST /api/v1/jobs)",
+                        f"{identity.running} questions run and {self.waiting[key]} wait: ask again in some "
+                        "seconds, fewer at a time, or as a job (POST /api/v1/jobs)",
                     )
                 self.waiting[key] += 1
                 try:

@@ -130,8 +130,8 @@ class Stores:
                     raise Refused(
                         413,
                         "bytes",
-                        f"the answer is larger than {most:,} bytes: aggregate (sum by …), take a longer step, "
-                        "a shorter range or a smaller limit",
+                        f"the answer is larger than {most:,} bytes: aggregate (sum by …), take a longer "
+                        "step, a shorter range or a smaller limit",
                     )
         finally:
             await response.aclose()
