@@ -172,7 +172,7 @@ class Gate:
             return plan_query(self.config, who, ask_range(values, now), now, question.degraded)
         if question.endpoint == "/api/v1/series":
             form.needed(values, "match[]")
-        limit = form.count(values, "limit", 0) or None
+        limit = form.count(values, "limit", 1_000_000) if "limit" in values else None
         return plan_metadata(self.config, who, path, values, limit, now, question.degraded)
 
     async def _job(self, method: str, path: str, question: Question, who: Identity) -> Response:

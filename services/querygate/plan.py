@@ -211,8 +211,8 @@ def check(bounds: Bounds, tier: Tier, reads: float, ask: Ask, inner_points: int 
         raise Refused(
             422,
             "range",
-            f"{spoken(max(reads, width))} of tier {tier.name} would be read, {spoken(bounds.range_seconds)} may: "
-            f"a range (with windows and offsets) of {spoken(bounds.range_seconds)} would pass",
+            f"{spoken(max(reads, width))} of tier {tier.name} would be read, {spoken(bounds.range_seconds)} "
+            f"may: a range (with windows and offsets) of {spoken(bounds.range_seconds)} would pass",
         )
     points = int(width / ask.step) + 1 if ask.step else 1
     if points > bounds.points:
