@@ -102,9 +102,14 @@ def test_where_it_may_listen(listen: str) -> None:
 def test_the_labs_contract_compiles() -> None:
     site = compile_site(*lab())
     settings = {
-        "listen": "127.0.0.1:8540", "ops_listen": "127.0.0.1:8541", "state_directory": "/s",
-        "audit_log": "/a", "degraded_file": "/d", "tier_urls": {name: ["http://127.0.0.1:1"] for name in site["tiers"]},
-        "log_urls": [], "administrators": ["ops"],
-    }  # fmt: skip
+        "listen": "127.0.0.1:8540",
+        "ops_listen": "127.0.0.1:8541",
+        "state_directory": "/s",
+        "audit_log": "/a",
+        "degraded_file": "/d",
+        "tier_urls": {name: ["http://127.0.0.1:1"] for name in site["tiers"]},
+        "log_urls": [],
+        "administrators": ["ops"],
+    }
     config = configs.parse(compile_querygate(site, settings))
     assert {"tenant/alpha", "tenant/beta", "administrator/ops"} == set(config.identities)
