@@ -31,7 +31,7 @@ from .stores import Stores
 _TABLE = """CREATE TABLE IF NOT EXISTS job (
     id TEXT PRIMARY KEY, identity TEXT NOT NULL, state TEXT NOT NULL, ask TEXT NOT NULL, tier TEXT NOT NULL,
     created REAL NOT NULL, started REAL, finished REAL, bytes INTEGER, status INTEGER, reason TEXT, error TEXT
-) STRICT"""
+)"""
 _COLUMNS = "id, identity, state, ask, tier, created, started, finished, bytes, status, reason, error"
 
 

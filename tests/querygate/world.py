@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import threading
@@ -85,6 +86,19 @@ def _labels(data: Any) -> Iterator[str]:
     for row in rows:
         if isinstance(row, dict):
             yield str(row.get("metric", row).get("tenant", ""))
+
+
+def lines() -> bytes:
+    """For a real log store: of both tenants on one node, and of nobody; stream fields are tenant and node."""
+    now = time.time()
+    rows = []
+    for number in range(200):
+        at = datetime.datetime.fromtimestamp(now - number, datetime.timezone.utc).isoformat()
+        rows.append({"_time": at, "_msg": f"step {number} loss 0.5", "tenant": "alpha", "node": "node1"})
+        for tenant in ("beta", ""):
+            rows.append({"_time": at, "_msg": f"step {number} {MARK}", "tenant": tenant, "node": "node1",
+                         "mark": MARK})  # fmt: skip
+    return "\n".join(json.dumps(row) for row in rows).encode()
 
 
 class Lines(ThreadingHTTPServer):

@@ -9,13 +9,13 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from querygate.attempts import attempts
-from querygate.kit import ADMINISTRATOR, PROJECT, Kit, binary, configuration
+from querygate.kit import ADMINISTRATOR, PROJECT, Kit, binary
+from querygate.scene import rows, second, shown
 from querygate.world import MARK, Lines, foreign, series
 from sideband import report
 
@@ -41,12 +41,6 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kit]:
         yield kit
     finally:
         kit.stop()
-
-
-def rows(answer: Any) -> list[Any]:
-    assert answer.status == 200, answer
-    found = json.loads(answer.body)["data"]
-    return list(found if isinstance(found, list) else found["result"])
 
 
 def test_there_is_something_to_steal(kit: Kit) -> None:
@@ -123,15 +117,15 @@ def test_every_access_without_a_wall_leaves_a_line(kit: Kit) -> None:
     kit.ask("/api/v1/query", ADMINISTRATOR, query="gpu_util{", tier="hot")
     kit.ask("/api/v1/labels", "archive/archiver", match="load")
     kit.ask("/select/logsql/query", ADMINISTRATOR, query="*")
-    lines = kit.audit()[before:]
-    assert [(one["who"], one["tier"], one["raw"], one["result"]) for one in lines] == [
+    found = kit.audit()[before:]
+    assert [(one["who"], one["tier"], one["raw"], one["result"]) for one in found] == [
         ("administrator/ops", "hot", True, "ok"),
         ("administrator/ops", "", False, "expression"),
         ("archive/archiver", "hot", True, "ok"),
         ("administrator/ops", "logs", False, "ok"),
     ]
-    assert lines[0]["what"]["query"] == 'gpu_util{tenant="beta"}'
-    assert (lines[0]["bytes"], lines[0]["status"], lines[0]["when"][:2]) == (len(answer.body), 200, "20")
+    assert found[0]["what"]["query"] == 'gpu_util{tenant="beta"}'
+    assert (found[0]["bytes"], found[0]["status"], found[0]["when"][:2]) == (len(answer.body), 200, "20")
 
 
 def wait_for(kit: Kit, job: str, identity: str) -> dict[str, Any]:
@@ -178,35 +172,6 @@ def test_degraded_all_read_the_newest_aggregated_copy(kit: Kit) -> None:
         path.unlink()
     answer = kit.ask("/api/v1/query", ADMINISTRATOR, query="gpu_util", tier="hot")
     assert (answer.headers["x-sideband-tier"], "x-sideband-degraded" in answer.headers) == ("hot", False)
-
-
-@contextmanager
-def second(kit: Kit, directory: Path, defect: str = "", **alpha: Any) -> Iterator[Kit]:
-    """Another gate before the same stores: alpha configured otherwise, or the program broken."""
-    config = json.loads((kit.directory / "querygate.json").read_text())
-    own = configuration(directory, kit.ports)
-    places = ("listen", "ops_listen", "state_directory", "audit_log", "degraded_file")
-    config.update({key: own[key] for key in places})
-    next(one for one in config["identities"] if one["key"] == "tenant/alpha").update(alpha)
-    path = directory / "querygate.json"
-    path.write_text(json.dumps(config))
-    other = Kit(directory)
-    try:
-        other.gate(path, jobs=False, defect=defect)
-        yield other
-    finally:
-        other.stop()
-
-
-def shown(kit: Kit, *starts: str) -> list[str]:
-    """The attempts at these paths that show something of beta."""
-    wrong = []
-    for attempt in attempts():
-        if attempt.method != "HEAD" and attempt.target.startswith(starts):
-            answer = kit.send(attempt.method, attempt.target, attempt.body.encode(), attempt.headers)
-            if foreign(answer):
-                wrong.append(attempt.name)
-    return wrong
 
 
 NO_WALL = "plan.wall = lambda identity, tier: ()"
