@@ -21,9 +21,9 @@ from .promql_tree import (
     Subquery,
     Text,
 )
+from .promql_words import quote
 from .refusal import Refused
 
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 # A function's argument that names the label it writes.
 _WRITES = {"label_replace": 1, "label_join": 1}
 
@@ -185,12 +185,3 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
     return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
-
-
-def quote(text: str) -> str:
-    """A string literal that every store reads alike: control characters by number, the rest as it is."""
-    made = "".join(
-        _ESCAPES.get(char) or (f"\\x{ord(char):02x}" if ord(char) < 32 or ord(char) == 127 else char)
-        for char in text
-    )
-    return f'"{made}"'

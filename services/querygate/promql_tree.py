@@ -1,8 +1,7 @@
 """PromQL as our own small tree. What is in it was looked at; what is not in it cannot be asked.
 
-promql-parser reads; this module bounds what it is given (its time grows with the square of the length, and
-very deep nesting ends the process) and takes over only what is listed here: a function or form that a later
-parser learns stays refused until somebody has thought about it.
+promql-parser reads, within the bounds of promql_words; this module takes over only what is listed here: a
+function or form that a later parser learns stays refused until somebody has thought about it.
 """
 
 from __future__ import annotations
@@ -14,14 +13,9 @@ from typing import Any, Union
 
 import promql_parser
 
+from .promql_words import bound, without_raw
 from .refusal import Refused
 
-_TOKENS, _DEPTH = 400, 40
-_TOKEN = re.compile(
-    r"""\s+|\#[^\n]*|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`]*`)|[A-Za-z_:][\w:]*|[0-9.][\w.]*|.""",
-    re.DOTALL,
-)
-_AT = re.compile(r"[0-9]{1,10}(\.[0-9]*)?|start|end")
 METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -133,43 +127,17 @@ Node = Union[Number, Text, Selector, Subquery, Call, Aggregate, Binary, Minus, P
 
 def parse(text: str) -> Node:
     """The tree of a query. Raises Unreadable for what is no PromQL, Refused for what nobody may send."""
-    _bound(text)
+    bound(text)
     try:
-        return _node(promql_parser.parse(text))
+        return _node(promql_parser.parse(without_raw(text)))
     except (ValueError, OverflowError) as error:
         raise Unreadable(" ".join(str(error).split())[:200]) from None
     except RecursionError:
-        raise Refused(422, "expression", f"nested too deeply: {_DEPTH} levels may be") from None
+        raise Refused(422, "expression", "nested too deeply: split it") from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # the parser's own way to give up; no Exception
             raise
         raise Unreadable("the parser gave up") from None
-
-
-def _bound(text: str) -> None:
-    tokens = depth = 0
-    after_at = False
-    for found in _TOKEN.finditer(text):
-        token = found.group()
-        if token.isspace() or token.startswith("#"):
-            continue
-        tokens += 1
-        # A time before 1970 or after 2286 makes the parser panic.
-        if after_at and not _AT.fullmatch(token):
-            raise Refused(
-                422, "expression", f"@ takes seconds since 1970, start() or end() (got {token[:20]!r})"
-            )
-        after_at = token == "@"
-        if token in "([{":
-            depth += 1
-        elif token in ")]}":
-            depth -= 1
-        if tokens > _TOKENS or depth > _DEPTH:
-            raise Refused(
-                422,
-                "expression",
-                f"more than {_TOKENS} words or {_DEPTH} levels in one query: split it",
-            )
 
 
 def _node(e: Any) -> Node:
