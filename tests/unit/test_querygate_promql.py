@@ -172,7 +172,8 @@ def test_what_is_not_on_the_list_is_unreadable(text: str) -> None:
     "text",
     ["up @ -1", "up @ 1e400", "up @ 99999999999", "(" * 41 + "up" + ")" * 41, "up" + " + up" * 250,
      'up{a=~"' + "x?" * 4001 + '"}', 'up{a=~"(a{50}){50}"}', "up{a=~`\\w{900}`,b!~`\\w{900}`}",
-     'up{a=~"w\\x7b9999}"}', 'up{a=~"\\\\\\u007b900}"}', "abs(" * 5000 + "up" + ")" * 5000, "up{" + 'a="b",' * 200 + "}"],
+     'up{a=~"w\\x7b9999}"}',
+     'up{a=~"\\\\\\u007b900}"}', "abs(" * 5000 + "up" + ")" * 5000, "up{" + 'a="b",' * 200 + "}"],
 )  # fmt: skip
 def test_what_would_hurt_the_parser_is_refused_before(text: str) -> None:
     with pytest.raises(Refused) as refused:
