@@ -1,0 +1,147 @@
+"""Two tenants' series and lines, and how to see that one of them shows where it should not."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from front.client import Answer, Series
+
+MARK = "k7q2wz"  # on everything of beta, in no attempt
+LIMIT = 1000.0  # alpha's values are 1, beta's 1e9, and beta has more series than this
+Form = list[tuple[str, str]]
+
+
+def series() -> list[Series]:
+    now = int(time.time() * 1000)
+    minutes = [now - minute * 60_000 for minute in range(60, -1, -1)]
+
+    def made(value: float, **labels: str) -> Series:
+        # The wire wants labels in order.
+        return sorted(labels.items()), [(value, at) for at in minutes]
+
+    found = [made(1, __name__="gpu_util", gpu=str(gpu), rack="rack1", node="node1", tenant="alpha", job="j1")
+             for gpu in range(4)]  # fmt: skip
+    found.append(
+        made(1, __name__="gpu_util", gpu="0", rack="rack2", node="node9", tenant="alpha", job="guest")
+    )
+    found.append(made(1, __name__="load", rack="rack1", node="node1", gpu="0"))
+    foreign = {"mark": MARK, f"label_{MARK}": "x"}
+    for rack in ("rack1", "rack2"):  # a guest on alpha's rack too
+        for gpu in range(4):
+            found.append(made(1e9, __name__="gpu_util", gpu=str(gpu), rack=rack, node=f"n{MARK}",
+                              tenant="beta", job="j2", **foreign))  # fmt: skip
+    found.append(made(1e9, __name__="load", rack="rack2", node=f"n{MARK}", gpu="0", **foreign))
+    found += [made(1e9, __name__=f"only_{MARK}", rack="rack2", tenant="beta", i=str(i), **foreign)
+              for i in range(1200)]  # fmt: skip
+    return found
+
+
+def foreign(answer: Answer) -> int:
+    """How many series or lines of beta an answer shows, or figures that cannot come from alpha's own."""
+    text = answer.text
+    if answer.status not in (200, 202):
+        return int(MARK in text)
+    found = text.count(MARK)
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        value = json.loads(line)
+        data = value.get("data", value) if isinstance(value, dict) else value
+        rows = data.get("result", []) if isinstance(data, dict) else []
+        found += sum(1 for number in _figures(rows) if abs(number) >= LIMIT)
+        found += sum(1 for label in _labels(data) if label == "beta")
+        if isinstance(value, dict):
+            found += sum(1 for hit in value.get("hits", []) if hit.get("total", 0) >= LIMIT)
+    return found
+
+
+def _figures(rows: Any) -> Iterator[float]:
+    """Values without their times."""
+    if isinstance(rows, list) and len(rows) == 2 and isinstance(rows[0], (int, float)):
+        # A string result is the asker's own text.
+        yield float(rows[1]) if re.fullmatch(r"[-+0-9.e]+", str(rows[1])) else 0.0
+        return
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict):
+            yield from _figures(row.get("values", [row["value"]] if "value" in row else []))
+        else:
+            yield from _figures(row)
+
+
+def _labels(data: Any) -> Iterator[str]:
+    """Values of the label `tenant`, and names in plain lists."""
+    if isinstance(data, list):
+        yield from (one for one in data if isinstance(one, str))
+        rows: list[Any] = data
+    else:
+        rows = data.get("result", []) if isinstance(data, dict) else []
+    for row in rows:
+        if isinstance(row, dict):
+            yield str(row.get("metric", row).get("tenant", ""))
+
+
+def lines() -> bytes:
+    """For a real log store: of both tenants on one node, and of nobody; stream fields are tenant and node."""
+    now = time.time()
+    rows = []
+    for number in range(200):
+        at = datetime.datetime.fromtimestamp(now - number, datetime.timezone.utc).isoformat()
+        rows.append({"_time": at, "_msg": f"step {number} loss 0.5", "tenant": "alpha", "node": "node1"})
+        for tenant in ("beta", ""):
+            rows.append({"_time": at, "_msg": f"step {number} {MARK}", "tenant": tenant, "node": "node1",
+                         "mark": MARK})  # fmt: skip
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+class Lines(ThreadingHTTPServer):
+    """A stand-in for the log store, gullible: without exactly our filter it shows every line."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answering)
+        self.asked: list[tuple[str, Form, dict[str, str]]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class _Answering(BaseHTTPRequestHandler):
+    server: Lines
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        given = urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query) + urllib.parse.parse_qsl(body)
+        self.server.asked.append((self.path, given, {k.lower(): v for k, v in self.headers.items()}))
+        filters = [(name, value) for name, value in given if name.startswith("extra")]
+        names = [name for name, _ in given]
+        wall = [("extra_stream_filters", '{"tenant": "alpha"}')]
+        kept = filters == wall and len(names) == len(set(names)) and "AccountID" not in self.headers
+        tenants = ["alpha"] if kept else ["alpha", "beta"]
+        if self.path.endswith("/hits"):
+            hits = [
+                {"fields": {"tenant": one}, "timestamps": [], "values": [], "total": 1} for one in tenants
+            ]
+            text = json.dumps({"hits": hits + [{"total": 10_000}] * (not kept)})
+        else:
+            rows = [{"_msg": one if one == "alpha" else MARK, "tenant": one} for one in tenants]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
