@@ -14,7 +14,8 @@ Vitals = Mapping[str, Any]
 
 REACH, APPLY, LISTENERS, UNITS, RESTARTS = "reach", "apply", "listeners", "units", "restarts"
 DROPS, QUEUES, BUDGET, SERIES, PROBES = "drops", "queues", "budget", "series", "probes"
-CHECKS = (REACH, APPLY, LISTENERS, UNITS, RESTARTS, DROPS, QUEUES, BUDGET, SERIES, PROBES)
+# What explains more comes first: a unit that will not start is why a change did not go through.
+CHECKS = (REACH, LISTENERS, UNITS, RESTARTS, APPLY, DROPS, QUEUES, BUDGET, SERIES, PROBES)
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ def verdict(
 ) -> Verdict:
     """Whether the next step may begin. The canary ring is there to fail early, so no budget forgives it;
     later the whole fleet shares one (case 14). A finding against the step itself is never forgiven."""
-    # A host's first finding is its cause: what is checked first explains what is checked later.
+    # A host's first finding is its cause.
     listed = sorted(findings, key=lambda each: (each.host, CHECKS.index(each.check)))
     failed: dict[str, str] = {}
     for finding in listed:

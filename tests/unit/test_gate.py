@@ -117,6 +117,8 @@ def test_case_13_a_host_that_is_lost_is_failed_whenever_it_is_lost() -> None:
 def test_a_unit_that_will_not_start_is_the_cause_not_the_play_that_gave_up() -> None:
     look = Look(vitals(), None, vitals(units=failing(active="failed", sub="failed")), False)
     assert against(look)[0].startswith("n1: units: sideband-agent.service is failed")
+    found = gate.verdict("canary", ["n1"], gate.judge_host("n1", look, NODE), [], 0)
+    assert found.cause.startswith("n1: units: sideband-agent.service is failed")
 
 
 def test_a_unit_that_starts_again_and_again_is_the_cause_also_while_it_is_up() -> None:
