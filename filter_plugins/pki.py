@@ -25,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # The functions that have an identity, in the order in which a host with several takes its first.
 FUNCTIONS = ("node", "rack", "region", "lake", "gateway")
+USAGES = {"clientAuth": ExtendedKeyUsageOID.CLIENT_AUTH, "serverAuth": ExtendedKeyUsageOID.SERVER_AUTH}
 # What a dry run shows in place of a certificate that is not made yet.
 PLACEHOLDER = "made at the first real run\n"
 
@@ -40,7 +41,13 @@ def wanted(model: dict[str, Any], host: str, hosts: list[str]) -> list[dict[str,
     for interface in self["interfaces"].values():
         names += [f"IP:{interface[family]}" for family in ("ipv4", "ipv6") if interface.get(family)]
     own = [
-        {"name": f"{word}-{host}", "common_name": host, "unit": word, "names": names}
+        {
+            "name": f"{word}-{host}",
+            "common_name": host,
+            "unit": word,
+            "names": names,
+            "usages": ["clientAuth", "serverAuth"],
+        }
         for word in FUNCTIONS
         if word in self["words"]
     ]
@@ -50,7 +57,9 @@ def wanted(model: dict[str, Any], host: str, hosts: list[str]) -> list[dict[str,
             "name": f"tenant-{tenant['name']}",
             "common_name": tenant["certificate"],
             "unit": "tenant",
-            "names": [f"DNS:{tenant['certificate']}"],
+            # A tenant only asks: what serves nothing has no name by which it could be taken for a host.
+            "names": [],
+            "usages": ["clientAuth"],
         }
         for tenant in model["tenants"][position :: len(hosts)]
     ]
@@ -89,8 +98,8 @@ def certificate_reason(want: dict[str, Any], directory: str, renew_days: int) ->
         return "its subject differs"
     if _alternative_names(certificate) != {_canonical(name) for name in want["names"]}:
         return "its names or addresses differ"
-    if not _both_ends(certificate):
-        return "it is not for client and server"
+    if _usages(certificate) != {USAGES[usage] for usage in want["usages"]}:
+        return "it is not for client and server" if len(want["usages"]) > 1 else "it is not for a client alone"
     return _ends_soon(certificate, renew_days)
 
 
@@ -183,12 +192,11 @@ def _canonical(name: str) -> str:
     return f"IP:{ipaddress.ip_address(value)}" if kind == "IP" else name
 
 
-def _both_ends(certificate: x509.Certificate) -> bool:
+def _usages(certificate: x509.Certificate) -> set[x509.ObjectIdentifier]:
     try:
-        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
-        return False
-    return {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH} <= set(usage)
+        return set()
 
 
 def _ends_soon(certificate: x509.Certificate, renew_days: int) -> str:

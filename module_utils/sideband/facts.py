@@ -57,6 +57,10 @@ class Facts:
     def members(self, group: str) -> list[str]:
         return [name for name in self.inventory.hosts if group[len(PREFIX) :] in self.words(name)]
 
+    def everybody(self) -> set[str]:
+        """Every host of the inventory, ours or not."""
+        return {*self.inventory.hosts, *(name for hosts in self.inventory.groups.values() for name in hosts)}
+
     def racks(self) -> list[str]:
         return sorted({self.rack(host) for host in self.inventory.hosts} - {""})
 

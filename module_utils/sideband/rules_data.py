@@ -121,7 +121,17 @@ def tenants(facts: Facts) -> Iterator[Error]:
                     "one would see what is the other's",
                 )
             seen.add(tenant[key])
+    hosts = {name.lower(): name for name in facts.everybody()}
     for tenant in facts.noun("tenants"):
+        # One authority signs both: with it the tenant would be taken for the host by whoever asks for its name.
+        if tenant["certificate"].lower() in hosts:
+            yield Error(
+                SITE,
+                f"sideband_tenants[{tenant['name']}].certificate",
+                "is a host's name",
+                got(hosts[tenant["certificate"].lower()]),
+                "a tenant that could pass for a host; give its certificate another name",
+            )
         for rack in tenant["racks"]:
             if rack not in known:
                 yield Error(

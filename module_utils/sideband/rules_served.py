@@ -19,6 +19,10 @@ HOPS = {
     "ask": ("sideband_gateway", "sideband_lake"),
     "query": (CLIENTS, "sideband_gateway"),
 }
+# A node pushes to its own rack's receiver: no other has the right to say whose series they are.
+BOUND = "push"
+# Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
+SINGLE = ("region", "lake", "gateway", "policy")
 # What the lake runs, finest first.
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 
@@ -42,10 +46,22 @@ def hops(facts: Facts) -> Iterator[Error]:
                 if have != want and have != f"{PREFIX}node":
                     hint = f"roles know flow {name} by its name; another flow has another name"
                     yield Error(SITE, f"{path}.{key}", f"must be {want}", got(have), hint)
+            if name == BOUND and not named[name].same_rack:
+                hint = "a node pushes to the receiver of its own rack, and its rules let it reach no other"
+                yield Error(SITE, f"{path}.same_rack", "must be true", got(False), hint)
         elif any(facts.members(group) for group in _callers(name, source, target)):
             near = nearest(name, others, "")
             hint = f"roles know it by this name: from {source} to {target}"
             yield Error(SITE, path, "is missing", hint=near or hint)
+
+
+@rule()
+def one_of_each(facts: Facts) -> Iterator[Error]:
+    for word in SINGLE if facts.served else ():
+        first, *others = facts.members(f"{PREFIX}{word}") or [""]
+        for host in others:
+            hint = "there may be one in this release; take this host out of the group"
+            yield Error(host, f"groups.{PREFIX}{word}", f"has a host already, {first}", hint=hint)
 
 
 @rule("tiers")

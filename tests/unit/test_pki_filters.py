@@ -35,6 +35,7 @@ WANT = {
     "common_name": "node1",
     "unit": "node",
     "names": ["DNS:node1", "IP:10.21.0.11", "IP:fd00:5b:21:0::11"],
+    "usages": ["clientAuth", "serverAuth"],
 }
 
 
@@ -101,6 +102,16 @@ def test_a_host_gets_its_functions_and_its_share_of_the_tenants() -> None:
     assert first[0]["names"] == ["DNS:node1", "IP:10.21.0.11", "IP:fd00:5b:21:0::11", "IP:fd00::7"]
     assert [want["name"] for want in second] == ["tenant-b"]
     assert second[0]["common_name"] == "beta"
+
+
+def test_a_tenant_cannot_pass_for_a_host(directory: Path, authority: Any) -> None:
+    """B5, Q5: whoever asks for a host by name, or for a server, gets no tenant for an answer."""
+    (want,) = pki.wanted({**MODEL, "tenants": MODEL["tenants"][:1]}, "mgmt1", ["mgmt1"])
+    assert (want["names"], want["usages"]) == ([], ["clientAuth"])
+    issue(directory, "tenant-a", common_name="alpha", unit="tenant", addresses=(), issuer=authority)
+    said = pki.certificate_reason({**want, "names": ["DNS:alpha"]}, str(directory), 30)
+    assert said == "it is not for a client alone"
+    assert pki.certificate_reason(want, str(directory), 30) == "its names or addresses differ"
 
 
 def test_every_host_of_the_play_is_judged_at_once(directory: Path, authority: Any) -> None:
