@@ -9,7 +9,7 @@ from .errors import Error
 from .load import Spelling, as_read, gather
 from .meaning import check_meaning
 from .rules_inside import components
-from .shape import check_shape
+from .shape import check_settings, check_shape
 
 
 def check_site(
@@ -24,12 +24,13 @@ def check_site(
     """Every fault, in a stable order. `known`: variables that roles document, beside the contract's own.
     `deployed` is the record of what is in force, `confirmed` the value of confirm_retention.
     `served`: the roles of this bundle are to serve it."""
-    inventory = gather(hostvars, groups, spelling)
+    known = frozenset(known)
+    inventory = gather(hostvars, groups, spelling, known)
     shape, right = check_shape(inventory)
     # On one machine everything else follows from them: what is said of it would be an echo.
     amiss = [error for error in shape if error.path.startswith("sideband_components")]
     amiss = amiss or list(components(inventory, right))
     if amiss:
         return amiss
-    meaning = check_meaning(inventory, right, frozenset(known), deployed, confirmed, served)
-    return list(dict.fromkeys(inventory.errors + shape + meaning))
+    meaning = check_meaning(inventory, right, known, deployed, confirmed, served)
+    return list(dict.fromkeys(inventory.errors + shape + check_settings(inventory) + meaning))

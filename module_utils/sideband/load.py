@@ -21,7 +21,40 @@ SITE_NOUNS = (
 # A site that leaves these out gets their defaults.
 OPTIONAL_NOUNS = ("rollout", "budget", "catalogue", "labels", "notify", "components")
 HOST_NOUNS = ("rack", "addresses", "fabric_ports")
+# Variables of roles that are the site's too: with two values each half of it would have records of its own.
+SITE_SETTINGS = ("contract_records", "pki_directory")
 PREFIX = "sideband_"
+# Set by our own plays while they run: results, not settings.
+RESULTS = frozenset(
+    PREFIX + name
+    for name in (
+        "model", "self", "deployed", "identities", "host_system", "policy_allowed_signers", "policy_expected",
+        "policy_findings", "policy_host_key", "policy_issued", "policy_rack_key", "policy_started",
+    )
+)  # fmt: skip
+
+
+@dataclass
+class Setting:
+    """A role's variable as the inventory spells it, and whose it is."""
+
+    name: str
+    raw: Any
+    hosts: list[str] = field(default_factory=list)
+    value: Any = None
+    usable: bool = False
+
+
+@dataclass(frozen=True)
+class Way:
+    """How Ansible reaches a host, as the inventory says it: None where it says nothing."""
+
+    host: Any = None
+    port: Any = None
+    connection: Any = None
+    # Through another machine: its loopback is not the controller's.
+    jumps: bool = False
+    old: tuple[str, ...] = ()
 
 
 @dataclass
@@ -33,6 +66,9 @@ class Inventory:
     groups: dict[str, list[str]] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
     differing: list[tuple[str, str]] = field(default_factory=list)
+    lacking: dict[str, list[str]] = field(default_factory=dict)
+    ways: dict[str, Way] = field(default_factory=dict)
+    settings: dict[str, list[Setting]] = field(default_factory=dict)
     urls: list[tuple[str, str, str]] = field(default_factory=list)
     errors: list[Error] = field(default_factory=list)
 
@@ -46,6 +82,10 @@ VAULTED_ELSEWHERE = {
 }
 # What Ansible puts before the reason of a template that failed somewhere inside.
 MARKER = "A captured exception marker was tripped: "
+# Names in a template that have one value on all hosts; with any other it must be resolved on each.
+ALIKE = frozenset(("playbook_dir", "sideband_site"))
+OLD_WAYS = ("ansible_ssh_host", "ansible_ssh_port")
+JUMPS = ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 ALIAS_HINT = "remove the alias (*name) that points at what surrounds it"
 
 
@@ -145,20 +185,24 @@ def gather(
     hostvars: Mapping[str, Mapping[str, Any]],
     groups: Mapping[str, Iterable[str]],
     spelling: Spelling = as_read,
+    known: Iterable[str] = (),
 ) -> Inventory:
     """Read the whole inventory's contract. A noun of the site is read from every host, and the first host's
-    value is the site's; where another's differs, `differing` says so."""
+    value is the site's; where another's differs, `differing` says so, and where it is not there, `lacking`.
+    `known`: variables of roles, which may have defaults that no inventory shows."""
     inventory = Inventory(groups={str(name): sorted(map(str, hosts)) for name, hosts in groups.items()})
-    reader = _Reader(inventory, spelling)
+    roles = {word: frozenset(inventory.groups.get(f"{PREFIX}{word}", ())) for word in WORDS}
+    reader = _Reader(inventory, spelling, frozenset(known))
     unresolved = getattr(hostvars, "raw_get", hostvars.__getitem__)
     for name in contract_hosts(groups):
         variables = hostvars[name]
         reader.raw = unresolved(name)
         inventory.names[name] = sorted(str(key) for key in variables)
+        way = inventory.ways[name] = reader.way(variables, name)
         inventory.hosts[name] = {
-            "words": [word for word in WORDS if name in inventory.groups.get(f"{PREFIX}{word}", ())],
-            "address": str(variables.get("ansible_host") or name),
-            "port": str(variables.get("ansible_port") or ""),
+            "words": [word for word, members in roles.items() if name in members],
+            "address": str(way.host or name),
+            "port": str(way.port or ""),
         }
         for noun in HOST_NOUNS:
             reader.read(variables, noun, name, inventory.hosts[name])
@@ -167,8 +211,13 @@ def gather(
         for key in inventory.names[name]:
             if key.startswith(PREFIX) and key.endswith(URLS):
                 reader.read_urls(variables, key, name)
-            elif key.startswith(PREFIX):
-                reader.resolve(variables, key, name)
+            if key.startswith(PREFIX):
+                reader.setting(variables, key, name)
+    for noun in SITE_SETTINGS:
+        reader.compare(noun)
+    # Given nowhere is another fault, or none.
+    count = len(inventory.hosts)
+    inventory.lacking = {noun: hosts for noun, hosts in reader.lacking.items() if 0 < len(hosts) < count}
     inventory.errors = list(_together(inventory.errors, len(inventory.hosts)))
     return inventory
 
@@ -179,6 +228,18 @@ def _templated(value: Any) -> bool:
     if isinstance(value, Mapping):
         return any(map(_templated, value.values()))
     return isinstance(value, (list, tuple)) and any(map(_templated, value))
+
+
+def _varies(value: Any) -> bool:
+    """Whether one spelling may come to another value on another host."""
+    if isinstance(value, str):
+        if not _templated(value):
+            return False
+        words = re.findall(r"[A-Za-z_]\w*", " ".join(re.findall(r"{{(.*?)}}", value, re.DOTALL)))
+        return "{%" in value or not ALIKE.issuperset(words)
+    if isinstance(value, Mapping):
+        return any(map(_varies, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_varies, value))
 
 
 def _together(errors: list[Error], hosts: int) -> Iterator[Error]:
@@ -201,12 +262,13 @@ def _together(errors: list[Error], hosts: int) -> Iterator[Error]:
 class _Reader:
     """Reads variables into an inventory; what cannot be read becomes an error once."""
 
-    def __init__(self, inventory: Inventory, spelling: Spelling) -> None:
-        self.inventory, self.spelling = inventory, spelling
+    def __init__(self, inventory: Inventory, spelling: Spelling, known: frozenset[str] = frozenset()) -> None:
+        self.inventory, self.spelling, self.known = inventory, spelling, known
         self.unusable: set[tuple[str, str]] = set()
         self.raw: Mapping[str, Any] = {}
         self.spelt: dict[str, Any] = {}
-        self.resolved: set[tuple[str, str]] = set()
+        self.varies: dict[str, bool] = {}
+        self.lacking: dict[str, list[str]] = {}
 
     def _plain(self, variables: Mapping[str, Any], name: str, host: str) -> tuple[bool, Any]:
         try:
@@ -234,38 +296,79 @@ class _Reader:
                 into[noun] = value
 
     def read_site(self, variables: Mapping[str, Any], noun: str, host: str) -> None:
-        name, before = PREFIX + noun, dict(self.inventory.nouns)
+        name, before = PREFIX + noun, self.inventory.nouns
+        if name not in variables:
+            self.lacking.setdefault(noun, []).append(host)
         if name not in variables or (SITE, name) in self.unusable:
             return
-        # Spelt alike is alike: to resolve each noun on each host again would cost the fleet's size.
-        if noun in before and self.raw.get(name) == self.spelt.get(name):
+        raw = self.raw.get(name)
+        # Spelt alike is alike, but for a template: to resolve each noun on each host again would cost the
+        # fleet's size.
+        if noun in before and raw == self.spelt.get(name) and not self.varies[name]:
             return
-        self.spelt.setdefault(name, self.raw.get(name))
         into: dict[str, Any] = {}
         usable, into[noun] = self._plain(variables, name, SITE)
         if not usable:
             return
+        self.varies.setdefault(name, _varies(raw))
+        self.spelt.setdefault(name, raw)
         if noun in before and repr(before[noun]) != repr(into[noun]):
             self.inventory.differing.append((host, noun))
         self.inventory.nouns.setdefault(noun, into[noun])
 
-    def resolve(self, variables: Mapping[str, Any], name: str, host: str) -> None:
-        """A role's variable that names another, which is not there: else the rollout would find it, later.
-        What plays set while they run (ours, Ansible's) cannot be there yet."""
-        raw = self.raw.get(name)
-        if name[len(PREFIX) :] in (*SITE_NOUNS, *HOST_NOUNS) or not _templated(raw):
+    def way(self, variables: Mapping[str, Any], host: str) -> Way:
+        """Unlike a noun it may be sealed: only what cannot be opened is a fault."""
+        found: dict[str, Any] = {}
+        for key in ("host", "port", "connection"):
+            name = f"ansible_{key}"
+            if name in variables:
+                try:
+                    found[key] = plain(variables[name], name)
+                except Exception as reason:
+                    said = " ".join(str(reason).split()).removeprefix(MARKER)
+                    self.inventory.errors.append(Error(host, name, "cannot be resolved", hint=said))
+        arguments = " ".join(str(self.raw.get(name, "")) for name in JUMPS)
+        jumps = re.search(r"Proxy(Jump|Command)|-J", arguments) is not None
+        return Way(**found, jumps=jumps, old=tuple(name for name in OLD_WAYS if name in variables))
+
+    def setting(self, variables: Mapping[str, Any], name: str, host: str) -> None:
+        """A role's variable, resolved once for each spelling. Where it names another that is not there, the
+        rollout would find it, later; what plays set while they run (ours, Ansible's) cannot be there yet."""
+        if name in RESULTS or name[len(PREFIX) :] in (*SITE_NOUNS, *HOST_NOUNS):
             return
-        if vaulted_path(raw, name) or (name, repr(raw)) in self.resolved:
+        raw, spellings = self.raw.get(name), self.inventory.settings.setdefault(name, [])
+        apart = name[len(PREFIX) :] in SITE_SETTINGS and _varies(raw)
+        one = None if apart else next((one for one in spellings if one.raw is raw or one.raw == raw), None)
+        if one is None:
+            one = Setting(name, raw)
+            spellings.append(one)
+        one.hosts.append(host)
+        if one.usable or vaulted_path(raw, name):
             return
         try:
-            plain(variables[name], name)
+            one.value, one.usable = plain(variables[name], name, self.spelling), True
+        except _UnusableError as fault:
+            self.inventory.errors.append(Error(host, fault.path, fault.problem, fault.value, fault.hint))
         except Exception as reason:
             said = " ".join(str(reason).split()).removeprefix(MARKER)
             missing = re.match(r"'(\w+)' is undefined", said)
-            if missing and not missing.group(1).startswith((PREFIX, "ansible_", "__")):
+            if missing and _templated(raw) and not self._excused(missing.group(1)):
                 self.inventory.errors.append(Error(host, name, "cannot be resolved", hint=said))
-        else:
-            self.resolved.add((name, repr(raw)))
+
+    def compare(self, noun: str) -> None:
+        """A role's variable that is the site's, once every host's is known."""
+        given = self.inventory.settings.get(PREFIX + noun, [])
+        usable = [one for one in given if one.usable]
+        differing = [host for one in usable if one.value != usable[0].value for host in one.hosts]
+        self.inventory.differing += [(host, noun) for host in differing]
+        having = {host for one in given for host in one.hosts}
+        self.lacking[noun] = [host for host in self.inventory.hosts if host not in having]
+
+    def _excused(self, name: str) -> bool:
+        """Not there yet when the contract is read, or said of itself; a misspelt name of ours is neither."""
+        if name.startswith(PREFIX):
+            return name in self.known or name in RESULTS or name[len(PREFIX) :] in (*SITE_NOUNS, *HOST_NOUNS)
+        return name.startswith(("ansible_", "__"))
 
     def read_urls(self, variables: Mapping[str, Any], name: str, host: str) -> None:
         usable, value = self._plain(variables, name, host)

@@ -11,13 +11,9 @@ import yaml
 
 from .errors import Error, nearest
 from .facts import Facts, rule
-from .load import HOST_NOUNS, PREFIX, SITE, SITE_NOUNS
+from .load import HOST_NOUNS, PREFIX, RESULTS, SITE, SITE_NOUNS, SITE_SETTINGS
 from .model import WORDS
 
-# Set by our own plays while they run: results, not settings.
-RESULTS = frozenset(
-    PREFIX + name for name in ("model", "self", "deployed", "identities", "policy_allowed_signers")
-)
 REMOVED = Path(__file__).resolve().parent.parent.parent / "schemas" / "removed.yml"
 
 
@@ -82,13 +78,25 @@ def distance(one: str, two: str) -> int:
 
 @rule()
 def one_value(facts: Facts) -> Iterator[Error]:
+    apart: dict[str, list[str]] = {}
     for host, noun in facts.inventory.differing:
-        yield Error(
-            host,
-            PREFIX + noun,
-            "differs from the other hosts' value",
-            hint=f"a noun has one value for the whole site; keep it in group_vars/all/{noun}.yml",
-        )
+        apart.setdefault(noun, []).append(host)
+    for noun, hosts in apart.items():
+        hint = _at_home(noun)
+        if 1 < len(hosts) == len(facts.inventory.hosts) - 1:
+            yield Error(SITE, PREFIX + noun, "differs from host to host", hint=hint)
+            continue
+        for host in hosts:
+            yield Error(host, PREFIX + noun, "differs from the other hosts' value", hint=hint)
+    for noun, hosts in facts.inventory.lacking.items():
+        names = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
+        yield Error(SITE, PREFIX + noun, f"is not there for {names}", hint=_at_home(noun))
+
+
+def _at_home(noun: str) -> str:
+    if noun in SITE_SETTINGS:
+        return "it has one value for the whole site; keep it in group_vars/all"
+    return f"a noun has one value for the whole site; keep it in group_vars/all/{noun}.yml"
 
 
 @rule()

@@ -173,8 +173,15 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "is no RE2 expression",
         "no look-around, no back-references, balanced brackets, for example [a-z0-9]{1,32}",
     ),
+    "url": (
+        _matches(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._:-]+)(/\S*)?"),
+        "must be a URL",
+        "with its scheme, for example http://10.90.0.61:8080",
+    ),
     "metric_name": (_matches(METRIC), "is no metric name", "a whole name, without *"),
 }
+# As Ansible reads them.
+BOOLEANS = frozenset(("yes", "no", "on", "off", "true", "false", "y", "n", "t", "f", "1", "0", "1.0", "0.0"))
 TYPES = {
     "string": "text", "integer": "a whole number", "boolean": "true or false", "array": "a list",
     "object": "a mapping", "number": "a number",
@@ -189,12 +196,30 @@ def schema(noun: str, directory: Path = SCHEMAS) -> Mapping[str, Any]:
 
 
 @functools.cache
+def settings(directory: Path = SCHEMAS / "roles") -> Mapping[str, Mapping[str, Any]]:
+    """Every role's variables: {name: schema}."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(directory.glob("*.yml")):
+        found.update(yaml.safe_load(path.read_text(encoding="utf-8"))["properties"])
+    return found
+
+
+@functools.cache
 def _validator(noun: str) -> Any:
+    return _made(schema(noun))
+
+
+@functools.cache
+def _setting_validator(name: str) -> Any:
+    return _made(settings()[name])
+
+
+def _made(described: Mapping[str, Any]) -> Any:
     checker = jsonschema.FormatChecker(formats=())
     for name, (check, _, _) in FORMATS.items():
         # A value of another type is the type's error, not the format's.
         checker.checks(name)(lambda value, check=check: not isinstance(value, str) or bool(check(value)))
-    return _Validator(schema(noun), format_checker=checker)
+    return _Validator(described, format_checker=checker)
 
 
 def _pattern(
@@ -223,9 +248,12 @@ def path_of(variable: str, steps: list[str | int], value: Any) -> str:
 
 def check_noun(noun: str, value: Any, host: str) -> list[Error]:
     """Every fault in the shape of one noun's value, in the order of the document."""
-    variable = PREFIX + noun
+    return _faults(_validator(noun), PREFIX + noun, value, host)
+
+
+def _faults(validator: Any, variable: str, value: Any, host: str) -> list[Error]:
     found = sorted(
-        _validator(noun).iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message)
+        validator.iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message)
     )
     errors: list[Error] = []
     of_another_type = [fault.absolute_path for fault in found if fault.validator == "type"]
@@ -277,7 +305,8 @@ def _translate(fault: jsonschema.ValidationError, path: str) -> Iterator[tuple[s
         )
     elif kind in ("minimum", "maximum"):
         hint = hint or _first_sentence(str(where.get("description", "")))
-        yield path, f"must be {where['minimum']} to {where['maximum']}", got(value), hint
+        above = f" to {where['maximum']}" if "maximum" in where else " or more"
+        yield path, f"must be {where['minimum']}{above}", got(value), hint
     elif kind in ("minItems", "minProperties"):
         yield (
             path,
@@ -341,3 +370,31 @@ def check_shape(inventory: Inventory) -> tuple[list[Error], set[tuple[str, str]]
             if not found:
                 right.add((name, noun))
     return errors, right
+
+
+def _settled(value: Any, kind: str) -> Any:
+    """What a role makes of a value of another type: from the command line everything comes as text."""
+    if kind == "integer" and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value.strip()):
+        return int(value)
+    if kind == "boolean" and str(value).lower() in BOOLEANS:
+        return True
+    if kind == "array" and isinstance(value, str):
+        return value.split(",")
+    if kind == "string" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def check_settings(inventory: Inventory) -> list[Error]:
+    """The variables of roles against their schemas: else the first host would find it, when others are done."""
+    errors: list[Error] = []
+    known = settings()
+    for name, spellings in inventory.settings.items():
+        if name not in known:
+            continue  # a rule about names says it
+        for one in spellings:
+            value = _settled(one.value, str(known[name].get("type")))
+            everywhere = 1 < len(one.hosts) == len(inventory.hosts)
+            for host in (SITE,) if everywhere else one.hosts:
+                errors += _faults(_setting_validator(name), name, value, host) if one.usable else ()
+    return errors

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
-from contract_kit import InventoryLoader, change, lab, spelling
+from contract_kit import InventoryLoader, change, lab, single, spelling
 from sideband import rules_names
 from sideband.check import check_site
 from sideband.load import OPTIONAL_NOUNS
+from sideband.shape import settings
 
 GOLDENS = Path(__file__).with_name("goldens_errors.yml")
 CASES: list[dict[str, Any]] = yaml.load(GOLDENS.read_text(encoding="utf-8"), InventoryLoader)
@@ -21,7 +22,8 @@ def errors_of(case: dict[str, Any]) -> list[str]:
     hostvars, groups = change(*lab(), case)
     deployed, confirmed = case.get("deployed"), case.get("confirmed", "")
     served = case.get("served", False)
-    found = check_site(hostvars, groups, KNOWN, spelling, deployed, confirmed, served)
+    given = {path.split(".")[1] for path in case.get("set", {})} & set(settings())
+    found = check_site(hostvars, groups, {*KNOWN, *given}, spelling, deployed, confirmed, served)
     return [str(error) for error in found]
 
 
@@ -94,3 +96,56 @@ def test_the_table_of_removed_names_is_well_formed() -> None:
     for old, entry in rules_names.removed().items():
         assert old.startswith("sideband_"), old
         assert set(entry) == {"successor", "since"}, old
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("all", "is a group's name"),
+        ("sideband_node", "is a group's name"),
+        ("mgmt1.", "ends with a dot"),
+        ("10.90.0.61", "is an address or a number"),
+        ("LocalHost", "is the controller itself"),
+        ("NODE1", "in other letters"),
+    ],
+)
+def test_a_host_name_that_stands_for_something_else_is_said(name: str, said: str) -> None:
+    hostvars, groups = lab()
+    hostvars[name] = {**hostvars.pop("mgmt1"), "inventory_hostname": name}
+    groups = {group: [name if host == "mgmt1" else host for host in hosts] for group, hosts in groups.items()}
+    found = map(str, check_site(hostvars, groups, KNOWN, spelling, served=True))
+    (error,) = [line for line in found if "inventory_hostname" in line]
+    assert said in error
+
+
+def test_one_machine_may_be_called_localhost() -> None:
+    hostvars, groups = single(["node", "rack", "region", "lake"])
+    hostvars["localhost"] = {**hostvars.pop("machine1"), "inventory_hostname": "localhost"}
+    groups = {group: ["localhost"] for group in groups}
+    assert check_site(hostvars, groups, KNOWN, spelling, served=True) == []
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {"ansible_host": "127.0.0.1", "ansible_port": 2222},
+        {"ansible_host": "127.0.0.1", "ansible_ssh_common_args": "-o ProxyJump=door"},
+        {"ansible_host": "node1.example.org.", "ansible_port": "22"},
+        {"ansible_host": "fe80::1%mgmt0"},
+        {"ansible_port": None},
+    ],
+)
+def test_ways_in_that_are_right(ways: dict[str, Any]) -> None:
+    hostvars, groups = lab()
+    hostvars["node1"].update(ways)
+    hostvars["mgmt1"].update(ansible_connection="local")
+    assert check_site(hostvars, groups, KNOWN, spelling, served=True) == []
+
+
+def test_settings_as_the_command_line_gives_them() -> None:
+    hostvars, groups = lab()
+    given = {"sideband_verify_rate": "5", "sideband_verify_training": "yes", "sideband_mirror_suite": 13}
+    for variables in hostvars.values():
+        variables.update(given, sideband_node_filesystems="/,/srv")
+    known = {*KNOWN, *given, "sideband_node_filesystems"}
+    assert check_site(hostvars, groups, known, spelling, served=True) == []
