@@ -9,22 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible._internal._datatag._tags import Origin
+from ansible.parsing.dataloader import DataLoader
+from ansible.utils.vars import load_extra_vars
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "module_utils"))
 
 # Every process that Ansible forks for a task reads all filter files as soon as one filter of ours is used:
 # what is heavy to import (jsonschema: a quarter of a second) is imported where it is needed.
-
-
-def _read_by_roles() -> frozenset[str]:
-    """The variables that a role or a play reads: any other `sideband_*` name would do nothing."""
-    names: set[str] = set()
-    for folder in ("roles", "playbooks"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix in (".yml", ".j2") and path.is_file():
-                names.update(re.findall(r"\bsideband_\w+", path.read_text(encoding="utf-8")))
-    return frozenset(names)
 
 
 @functools.cache
@@ -44,16 +36,19 @@ def _spelling(value: Any) -> str:
     return re.split(r"[\s,\]}#]", text, maxsplit=1)[0]
 
 
-def sideband_deployed(hostvars: Any, records: str) -> dict[str, Any]:
-    """What the last complete run recorded: `hostvars | sideband_deployed(directory of records)`; empty where
-    nothing is. The site's name is read here because a contract that does not hold may have none."""
+def sideband_deployed(hostvars: Any, records: str, groups: Any) -> dict[str, Any]:
+    """What the last complete run recorded: `hostvars | sideband_deployed(directory of records, groups)`; empty
+    where nothing is. The site's name is read here because a contract that does not hold may have none."""
     site = next(filter(None, (_text(hostvars[host], "sideband_site") for host in hostvars)), "")
     path = Path(records, site, "deployed.json")
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", site) or not path.is_file():
+    if not re.fullmatch(r"[a-z][a-z0-9-]*", site):
         return {}
-    from sideband.deployed import read
+    from sideband.deployed import elsewhere, read
 
-    return read(path)
+    if path.is_file():
+        return read(path)
+    lakes = {host: _text(hostvars[host], "ansible_host") or host for host in groups.get("sideband_lake", ())}
+    return elsewhere(Path(records), site, lakes)
 
 
 def _text(variables: Any, name: str) -> str:
@@ -64,6 +59,13 @@ def _text(variables: Any, name: str) -> str:
         return ""
 
 
+def sideband_hosts(groups: Any) -> list[str]:
+    """The hosts that the contract is about: `groups | sideband_hosts`."""
+    from sideband.load import contract_hosts
+
+    return contract_hosts(groups)
+
+
 def sideband_record(model: Any) -> dict[str, Any]:
     """What is in force after a complete run: `sideband_model | sideband_record`."""
     from sideband.deployed import record
@@ -71,16 +73,28 @@ def sideband_record(model: Any) -> dict[str, Any]:
     return record(model)
 
 
-def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None, confirmed: str = "") -> list[str]:
-    """Every fault of the contract, a line each: `hostvars | sideband_errors(groups, deployed, confirmed)`."""
+def sideband_errors(hostvars: Any, groups: Any, deployed: Any = None) -> list[str]:
+    """Every fault of the contract, a line each: `hostvars | sideband_errors(groups, deployed)`."""
+    from sideband import sources
     from sideband.check import check_site
-    from sideband.sources import strays, twice
+    from sideband.deployed import CONFIRM_NAME
+    from sideband.shape import settings
 
-    known = _read_by_roles()
     places = {_text(hostvars[host], "inventory_dir") for host in hostvars} - {"", "None"}
-    found = twice(places) + strays(places, map(str, hostvars), map(str, groups))
-    found += check_site(hostvars, groups, known, _spelling, deployed, str(confirmed), served=True)
+    books = {_text(hostvars[host], "playbook_dir") for host in list(hostvars)[:1]} - {""}
+    found = sources.twice(places) + sources.strays(places, map(str, hostvars), map(str, groups))
+    found += sources.beside(books, places)
+    # Only who starts the run may confirm: a variable of the inventory would confirm for ever.
+    confirmed = str(load_extra_vars(DataLoader()).get(CONFIRM_NAME, ""))
+    found += check_site(hostvars, groups, settings(), _spelling, deployed, confirmed, served=True)
     return [str(error) for error in found]
+
+
+def sideband_extras(_: Any) -> list[str]:
+    """What must not come with -e, a line each: it would stand in for what is checked and compiled here."""
+    from sideband.rules_names import extras
+
+    return [str(error) for error in extras(load_extra_vars(DataLoader()))]
 
 
 def sideband_compile(hostvars: Any, groups: Any) -> dict[str, Any]:
@@ -102,7 +116,9 @@ class FilterModule:
         return {
             "sideband_errors": sideband_errors,
             "sideband_compile": sideband_compile,
+            "sideband_extras": sideband_extras,
             "sideband_plan": sideband_plan,
             "sideband_deployed": sideband_deployed,
             "sideband_record": sideband_record,
+            "sideband_hosts": sideband_hosts,
         }

@@ -12,7 +12,7 @@ from .errors import Error
 from .load import SITE
 
 CONFIRM = "confirm_retention=shrink"
-CONFIRMED = "shrink"
+CONFIRM_NAME, CONFIRMED = CONFIRM.split("=")
 
 
 def record(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,7 +25,24 @@ def record(model: Mapping[str, Any]) -> dict[str, Any]:
             for name, tier in model["tiers"].items()
         },
         "plan": plan(model),
+        "lakes": lakes(model["hosts"]),
     }
+
+
+def lakes(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """{host: address} of those that hold the data."""
+    return {name: host["address"] for name, host in hosts.items() if "lake" in host["words"]}
+
+
+def elsewhere(records: Path, site: str, ours: Mapping[str, str]) -> dict[str, Any]:
+    """For a site without a record: another's that has one of these lakes. Then the site has a new name, and
+    what is deployed stands under the old one."""
+    for path in sorted(records.glob("*/deployed.json")):
+        theirs = read(path).get("lakes")
+        shared = sorted(set(ours.items()) & set(theirs.items())) if isinstance(theirs, dict) else []
+        if shared and path.parent.name != site:
+            return {"elsewhere": path.parent.name, "lake": shared[0][0], "site": site}
+    return {}
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -47,6 +64,12 @@ def shrinking(deployed: Mapping[str, Any], tiers: Mapping[str, Mapping[str, Any]
         problem = "is damaged, so that nobody knows what is deployed"
         mend = "bring it back from a backup, or remove it once no tier keeps less than it did"
         yield Error(SITE, deployed["damaged"], problem, hint=mend)
+        return
+    if "elsewhere" in deployed:
+        was, lake = deployed["elsewhere"], deployed["lake"]
+        problem = f"has no record, and {lake} holds the data of {was!r}"
+        mend = f"keep the name, or rename the record's directory {was} too; else a shrink would go unseen"
+        yield Error(SITE, "sideband_site", problem, repr(deployed["site"]), mend)
         return
     hint = f"older data would be deleted; if that is meant, run again with -e {CONFIRM}"
     for name, was in deployed.get("tiers", {}).items():

@@ -27,6 +27,12 @@ def a_part_to_play(facts: Facts) -> Iterator[Error]:
         if not facts.words(host):
             hint = "add it to the group of its role, or remove it from `sideband`"
             yield Error(host, "groups", "is in no sideband_<word> group", hint=hint)
+    # Plays that serve every host are for these two groups.
+    visited = {name for group in ("sideband", f"{PREFIX}fabric") for name in facts.inventory.groups.get(group, ())}
+    for host in facts.inventory.hosts:
+        if host not in visited:
+            hint = "make its group a child of `sideband`; plays for every host would leave it out"
+            yield Error(host, "groups", "is not in group sideband", hint=hint)
 
 
 @rule()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
@@ -40,6 +40,13 @@ def names(facts: Facts) -> Iterator[Error]:
                 if everywhere:
                     said.add(name)
                 yield Error(SITE if everywhere else host, name, problem, hint=hint)
+
+
+def extras(given: Iterable[str]) -> Iterator[Error]:
+    """Extra variables win over everything that plays set, the result of these checks among it."""
+    for name in sorted(map(str, given)):
+        if name in RESULTS or name.startswith("__"):
+            yield Error(SITE, name, "is set by plays while they run", hint="leave it out of -e")
 
 
 def _name_fault(name: str, known: list[str]) -> tuple[str, str]:

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from .deployed import CONFIRM, CONFIRM_NAME
 from .errors import Error
-from .load import PREFIX, SITE
+from .load import PREFIX, RESULTS, SITE
 from .model import WORDS
 
 TAGS = ("!vault", "!vault-encrypted", "!unsafe")
@@ -35,9 +36,27 @@ def files(directory: Path) -> Iterator[tuple[str, Path]]:
         for path in sorted((directory / kind).glob("*")):
             if path.is_dir():
                 yield from ((path.name, one) for one in sorted(path.rglob("*")) if _is_read(one))
-            elif _is_read(path):
-                known = path.suffix in ENDINGS[1:]
-                yield path.stem if known else path.name, path
+            elif _is_read(path) and _first(path) == path:
+                yield _owner(path), path
+
+
+def _owner(path: Path) -> str:
+    return path.stem if path.suffix in ENDINGS[1:] else path.name
+
+
+def _first(path: Path) -> Path:
+    """The one file or directory that Ansible reads of those with this owner's name: in the order of ENDINGS."""
+    candidates = (path.with_name(_owner(path) + ending) for ending in ENDINGS)
+    return next((one for one in candidates if one.exists()), path)
+
+
+def _unread(directory: Path) -> Iterator[Error]:
+    for kind in ("group_vars", "host_vars"):
+        for path in sorted((directory / kind).glob("*")):
+            if _is_read(path) and _first(path) != path:
+                where, instead = f"{kind}/{path.name}", f"{kind}/{_first(path).name}"
+                hint = f"{instead} is read in its place; move its lines there"
+                yield Error(_owner(path), where, "is not read", hint=hint)
 
 
 def _is_read(path: Path) -> bool:
@@ -74,10 +93,46 @@ def _twice(node: yaml.Node, above: str, seen: set[int]) -> Iterator[tuple[str, i
             yield from _twice(item, f"{above}[{number}]", seen)
 
 
+def _named(tree: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    if isinstance(tree, yaml.MappingNode):
+        yield from ((str(key.value), value) for key, value in tree.value)
+
+
+def _in_groups(tree: yaml.Node | None) -> Iterator[tuple[str, str, str]]:
+    """(group_vars or host_vars, owner, variable) of what an inventory's own file sets."""
+    for group, spec in _named(tree):
+        parts = dict(_named(spec))
+        yield from (("group_vars", group, name) for name, _ in _named(parts.get("vars")))
+        for host, variables in _named(parts.get("hosts")):
+            yield from (("host_vars", host, name) for name, _ in _named(variables))
+        yield from _in_groups(parts.get("children"))
+
+
+def _variables(tree: yaml.Node, owner: str, where: Path) -> Iterator[tuple[str, str, str]]:
+    if len(where.parts) > 1:
+        yield from ((where.parts[0], owner, name) for name, _ in _named(tree))
+    elif "plugin" not in dict(_named(tree)):
+        yield from _in_groups(tree)
+
+
+def beside(playbooks: Iterable[object], sources: Iterable[object]) -> list[Error]:
+    """Variables beside the playbooks win over those of every inventory."""
+    errors: list[Error] = []
+    for directory in set(directories(playbooks)) - set(directories(sources)):
+        for owner, path in files(directory):
+            where = path.relative_to(directory)
+            if len(where.parts) > 1:
+                hint = "it wins over every site's own; move it into the inventory"
+                errors.append(Error(owner, str(where), "stands beside the playbooks", hint=hint))
+    return errors
+
+
 def twice(sources: Iterable[object]) -> list[Error]:
-    """Keys that stand twice in one file, and variables of ours in two files of one host or group."""
+    """Keys that stand twice in one file, variables of ours in two files of one host or group, files that are
+    not read because of another, and results that somebody set."""
     errors: list[Error] = []
     for directory in directories(sources):
+        errors += _unread(directory)
         owners: dict[tuple[str, str, str], str] = {}
         for owner, path in files(directory):
             where = path.relative_to(directory)
@@ -91,13 +146,17 @@ def twice(sources: Iterable[object]) -> list[Error]:
                 lines = f"lines {one} and {two}" if one != two else f"line {one}"
                 hint = "only the last one is read, and nobody is told; keep one"
                 errors.append(Error(owner, key, f"stands twice in {where}, {lines}", hint=hint))
-            if len(where.parts) == 1 or not isinstance(tree, yaml.MappingNode):
-                continue
-            for name in dict.fromkeys(str(key.value) for key, _ in tree.value):
-                first = owners.setdefault((where.parts[0], owner, name), str(where))
+            for kind, whose, name in dict.fromkeys(_variables(tree, owner, where)):
+                if name in RESULTS:
+                    hint = "remove it"
+                    errors.append(Error(whose, name, "is set by plays while they run", str(where), hint))
+                elif name == CONFIRM_NAME:
+                    hint = f"remove it, and say -e {CONFIRM} in the one run that is meant"
+                    errors.append(Error(whose, name, "would confirm for ever", str(where), hint))
+                first = owners.setdefault((kind, whose, name), str(where))
                 if name.startswith(PREFIX) and first != str(where):
                     hint = "only the last file's is read, and nobody is told; keep one"
-                    errors.append(Error(owner, name, f"stands in two files, {first} and {where}", hint=hint))
+                    errors.append(Error(whose, name, f"stands in two files, {first} and {where}", hint=hint))
     return errors
 
 

@@ -55,14 +55,40 @@ def test_the_labs_files_are_whole() -> None:
         ),
         (
             {"group__all_yml": "sideband_site: one\n", "all__site_yml": "sideband_site: two\n"},
-            "all: sideband_site: stands in two files, group_vars/all/site.yml and group_vars/all.yml;",
+            "all: group_vars/all.yml: is not read; group_vars/all is read in its place; ",
+        ),
+        (
+            {"host__n1_yml": "ansible_host: a\n", "host__n1_yaml": "ansible_host: b\n"},
+            "n1: host_vars/n1.yaml: is not read; host_vars/n1.yml is read in its place; ",
+        ),
+        (
+            {"hosts_yml": "all: {vars: {sideband_site: one}}\n", "all__site_yml": "sideband_site: two\n"},
+            "all: sideband_site: stands in two files, hosts.yml and group_vars/all/site.yml; ",
+        ),
+        (
+            {
+                "hosts_yml": "all: {children: {g: {hosts: {n1: {sideband_rack: a}}}}}\n",
+                "host__n1_yml": "sideband_rack: b\n",
+            },
+            "n1: sideband_rack: stands in two files, hosts.yml and host_vars/n1.yml; ",
+        ),
+        (
+            {"all__a_yml": "sideband_model: {}\n"},
+            "all: sideband_model: is set by plays while they run (got group_vars/all/a.yml); remove it",
+        ),
+        (
+            {"hosts_yml": "all: {hosts: {n1: {sideband_self: x}}}\n"},
+            "n1: sideband_self: is set by plays while they run (got hosts.yml); remove it",
+        ),
+        (
+            {"all__a_yml": "confirm_retention: shrink\n"},
+            "all: confirm_retention: would confirm for ever (got group_vars/all/a.yml); remove it, and say -e ",
         ),
     ],
 )  # fmt: skip
 def test_what_the_last_one_would_win_in_silence(tmp_path: Path, files: dict[str, str], said: str) -> None:
     (error,) = twice(site(tmp_path, **files))
     assert error.startswith(said)
-    assert error.endswith("keep one")
 
 
 def test_one_name_of_two_hosts_or_groups_is_no_fault(tmp_path: Path) -> None:
@@ -127,3 +153,14 @@ def test_a_tag_that_nobody_knows_is_named(tmp_path: Path, tag: str) -> None:
     (error,) = unreadable(site(tmp_path, all__x_yml=f"a:\n  - b: {tag} [c]\n"))
     assert error.startswith("all: group_vars/all/x.yml:2: has a tag that nobody knows, ")
     assert unreadable(site(tmp_path, all__x_yml="a: !unsafe b\nc: !vault d\n")) == []
+
+
+def test_variables_beside_the_playbooks_are_named(tmp_path: Path) -> None:
+    books = site(tmp_path / "playbooks", group__all_yml="sideband_site: other\n", site_yml="- hosts: all\n")
+    (error,) = map(str, sources.beside([books], [tmp_path / "inventory"]))
+    assert error.startswith("all: group_vars/all.yml: stands beside the playbooks; it wins over every site's own")
+    assert sources.beside([books], [books]) == []
+
+
+def test_an_inventory_of_a_plugin_sets_no_group(tmp_path: Path) -> None:
+    assert twice(site(tmp_path, roles_yml="plugin: x\ngroups: {vars: {sideband_site: a}}\n", all__a_yml="sideband_site: b\n")) == []
