@@ -99,7 +99,8 @@ def certificate_reason(want: dict[str, Any], directory: str, renew_days: int) ->
     if _alternative_names(certificate) != {_canonical(name) for name in want["names"]}:
         return "its names or addresses differ"
     if _usages(certificate) != {USAGES[usage] for usage in want["usages"]}:
-        return "it is not for client and server" if len(want["usages"]) > 1 else "it is not for a client alone"
+        both = len(want["usages"]) > 1
+        return "it is not for client and server" if both else "it is not for a client alone"
     return _ends_soon(certificate, renew_days)
 
 

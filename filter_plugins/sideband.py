@@ -37,8 +37,9 @@ def _spelling(value: Any) -> str:
 
 
 def sideband_deployed(hostvars: Any, records: str, groups: Any) -> dict[str, Any]:
-    """What the last complete run recorded: `hostvars | sideband_deployed(directory of records, groups)`; empty
-    where nothing is. The site's name is read here because a contract that does not hold may have none."""
+    """What the last complete run recorded: `hostvars | sideband_deployed(directory of records, groups)`;
+    empty where nothing is. The site's name is read here because a contract that does not hold may have
+    none."""
     site = next(filter(None, (_text(hostvars[host], "sideband_site") for host in hostvars)), "")
     path = Path(records, site, "deployed.json")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", site):

@@ -28,7 +28,8 @@ def check_site(
     inventory = gather(hostvars, groups, spelling, known)
     shape, right = check_shape(inventory)
     # On one machine everything else follows from them: what is said of it would be an echo.
-    amiss = [error for error in shape if error.path.startswith("sideband_components")]
+    unread = [error for error in inventory.errors if error.path == "sideband_components"]
+    amiss = unread + [error for error in shape if error.path.startswith("sideband_components")]
     amiss = amiss or list(components(inventory, right))
     if amiss:
         return amiss

@@ -132,6 +132,16 @@ def vaulted_path(value: Any, path: str, above: tuple[int, ...] = ()) -> str:
     return next(filter(None, (vaulted_path(item, where, inside) for where, item in items)), "")
 
 
+def _spelt_oddly(text: str) -> tuple[str, str]:
+    """(problem, hint) of a whole number that YAML 1.1 reads as another than a person does."""
+    if re.fullmatch(r"[-+]?0[0-9_]+", text):
+        return "reads as an octal number", "write it without the leading zero"
+    # Six pairs are a MAC address, whose schema says it better.
+    if re.fullmatch(r"[-+]?[0-9_]+(:[0-5]?[0-9]){1,4}", text):
+        return "reads as a number to the base of sixty", "put it in quotes where it is text"
+    return "", ""
+
+
 def plain(value: Any, path: str, spelling: Spelling = as_read, above: tuple[int, ...] = ()) -> Any:
     """Builtins only, the same content. Raises on what a contract cannot hold: a vaulted value, a structure
     that contains itself, a key that is no text, a number that YAML reads as octal."""
@@ -141,13 +151,10 @@ def plain(value: Any, path: str, spelling: Spelling = as_read, above: tuple[int,
         return value
     if isinstance(value, int):
         text = spelling(value)
-        if re.fullmatch(r"[-+]?0[0-9_]+", text):
-            raise _UnusableError(
-                path,
-                "reads as an octal number",
-                f"write it without the leading zero, or {int(value)} if that is meant",
-                f"{text}, which is {int(value)}",
-            )
+        odd, hint = _spelt_oddly(text)
+        if odd:
+            whole = f"{text}, which is {int(value)}"
+            raise _UnusableError(path, odd, f"{hint}, or {int(value)} if that is meant", whole)
         return int(value)
     for kind in (str, float):
         if isinstance(value, kind):

@@ -17,6 +17,7 @@ from . import (
     rules_notify,
     rules_planes,
     rules_served,
+    rules_ways,
 )
 from .errors import Error, got
 from .facts import RULES, Facts, segments, with_rates
@@ -25,8 +26,8 @@ from .model import Zone, parse_flows, parse_planes
 
 # The order of the errors: whose rules come first.
 MODULES = (
-    rules_names, rules_served, rules_inside, rules_planes, rules_hosts, rules_data, rules_catalogue,
-    rules_notify, rules_budget,
+    rules_names, rules_served, rules_inside, rules_planes, rules_hosts, rules_ways, rules_data,
+    rules_catalogue, rules_notify, rules_budget,
 )  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def tenants(facts: Facts) -> Iterator[Error]:
             seen.add(tenant[key])
     hosts = {name.lower(): name for name in facts.everybody()}
     for tenant in facts.noun("tenants"):
-        # One authority signs both: with it the tenant would be taken for the host by whoever asks for its name.
+        # One authority signs both: whoever asks for the host's name would take the tenant for it.
         if tenant["certificate"].lower() in hosts:
             yield Error(
                 SITE,

@@ -1,4 +1,4 @@
-"""Rules about hosts: racks, addresses, the way in, and the switch ports behind which they stand."""
+"""Rules about hosts: racks, addresses, names, and the switch ports behind which they stand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from .load import PREFIX, SITE
 from .model import CLIENTS, canonical_address
 from .rules_names import distance
 
-
-LOCAL = ("local", "ansible.builtin.local")
-SSH = "22"
-# Who may be the machine that Ansible runs on: no hop of the data's way, and no switch.
-MANAGERS = {"mirror", "pki", "policy"}
 # What Ansible means by these is no host, or another one.
 NO_NAMES = ("all", "ungrouped")
 
@@ -28,7 +23,8 @@ def a_part_to_play(facts: Facts) -> Iterator[Error]:
             hint = "add it to the group of its role, or remove it from `sideband`"
             yield Error(host, "groups", "is in no sideband_<word> group", hint=hint)
     # Plays that serve every host are for these two groups.
-    visited = {name for group in ("sideband", f"{PREFIX}fabric") for name in facts.inventory.groups.get(group, ())}
+    groups = facts.inventory.groups
+    visited = {*groups.get("sideband", ()), *groups.get(f"{PREFIX}fabric", ())}
     for host in facts.inventory.hosts:
         if host not in visited:
             hint = "make its group a child of `sideband`; plays for every host would leave it out"
@@ -59,7 +55,7 @@ def host_names(facts: Facts) -> Iterator[Error]:
 def _ambiguous(facts: Facts, host: str) -> tuple[str, str]:
     """(problem, hint) of a name that stands for something else too."""
     if host in NO_NAMES or host in facts.inventory.groups:
-        return "is a group's name", "a limit or a scope could not say which is meant; give the host another name"
+        return "is a group's name", "a limit could not say which is meant; give the host another name"
     if host.endswith("."):
         return "ends with a dot", f"write it without, {host.rstrip('.')!r}; certificates do not hold the dot"
     if re.fullmatch(r"[0-9.]+", host):
@@ -227,94 +223,6 @@ def addresses_once(facts: Facts) -> Iterator[Error]:
                         got(spec["mac"]),
                         "read it from the card: ip link",
                     )
-
-
-@rule()
-def ways_in(facts: Facts) -> Iterator[Error]:
-    """How Ansible reaches a host: by name or bare address; one host behind each, and none of them here."""
-    owners: dict[tuple[str, str], str] = {}
-    many = len(facts.inventory.hosts) > 1
-    for host, way in facts.inventory.ways.items():
-        yield from (
-            Error(host, name, "is an old name", hint=f"write {name.replace('ssh_', '')}; we read no other")
-            for name in way.old
-        )
-        faults = [*_odd_address(host, way.host), *_odd_port(host, way.port)]
-        yield from faults
-        if faults:
-            continue
-        here, address = way.connection in LOCAL, _place(way.host or host)
-        port = str(way.port or SSH)
-        if many and here and not set(facts.words(host)) <= MANAGERS:
-            hint = "remove it; of many hosts only one for management may be the machine that Ansible runs on"
-            yield Error(host, "ansible_connection", "is the controller itself", got(way.connection), hint)
-        elif many and not here and not way.jumps and port == SSH and _loops(address):
-            hint = "give the host's own; what is meant for it would be done to the machine that Ansible runs on"
-            yield Error(host, "ansible_host", "is the controller itself", got(way.host or host), hint)
-        key = ("the controller", "") if here else (address, port)
-        owner = owners.setdefault(key, host)
-        if owner != host:
-            yield Error(
-                host,
-                "ansible_connection" if here else "ansible_host",
-                f"is the way to {owner} too" if here else f"is the address of {owner} too",
-                got(way.connection if here else way.host or host),
-                "each host has its own; two names for one host are one host too many",
-            )
-
-
-def _place(text: str) -> str:
-    """One spelling for each address or name."""
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return text.lower().rstrip(".")
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return str(mapped or address)
-
-
-def _loops(place: str) -> bool:
-    try:
-        return ipaddress.ip_address(place).is_loopback
-    except ValueError:
-        return place == "localhost"
-
-
-def _odd_address(host: str, address: object) -> Iterator[Error]:
-    problem, hint = "", ""
-    if address is None or address == "":
-        return
-    if not isinstance(address, str):
-        problem, hint = "is no text", "write a name or an address, bare; in quotes where YAML reads a number"
-    elif bracketed := re.fullmatch(r"\[(.*)\](?::[0-9]+)?", address):
-        problem = "is an address in brackets"
-        hint = f"write it bare, {bracketed.group(1)!r}; a port goes into ansible_port"
-    elif re.search(r"\s", address):
-        problem, hint = "has a blank in it", "write a name or an address, bare"
-    elif re.fullmatch(r"[^:]+:[0-9]+", address):
-        problem, hint = "has a port in it", f"put {address.rpartition(':')[2]} into ansible_port"
-    elif re.fullmatch(r"[0-9.]+", address) and not _is_address(address):
-        problem, hint = "is no whole IPv4 address", "four numbers, for example 10.21.0.11"
-    elif ":" in address and not _is_address(address):
-        problem, hint = "is no IPv6 address", 'in quotes, without brackets, for example "fd00:21::11"'
-    if problem:
-        yield Error(host, "ansible_host", problem, got(address), hint)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _odd_port(host: str, port: object) -> Iterator[Error]:
-    if port is None or port == "":
-        return
-    number = int(port) if isinstance(port, str) and re.fullmatch("[0-9]{1,9}", port) else port
-    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 65535:
-        yield Error(host, "ansible_port", "must be a port, 1 to 65535", got(port), "for example 22")
 
 
 @rule()

@@ -25,9 +25,12 @@ EVERYBODYS = ipaddress.ip_address("127.0.0.1")
 def components(inventory: Inventory, right: set[tuple[str, str]]) -> Iterator[Error]:
     """What one machine is to play, before all other rules: their findings would be echoes of these."""
     words = inventory.nouns.get("components")
+    path = f"{PREFIX}components"
+    if words is None and _plays_nothing(inventory):
+        hint = "a list: [node, rack, region, lake, gateway]; group_vars/all/components.yml"
+        yield Error(SITE, path, "is missing", hint=hint)
     if words is None or (SITE, "components") not in right:
         return
-    path = f"{PREFIX}components"
     if len(inventory.hosts) > 1:
         problem = f"is for one machine, and the site has {len(inventory.hosts)}"
         yield Error(SITE, path, problem, hint="remove it; on many machines groups say who plays what")
@@ -41,6 +44,16 @@ def components(inventory: Inventory, right: set[tuple[str, str]]) -> Iterator[Er
         verb = "needs" if len(by) == 1 else "need"
         hint = f"add {needed}, or remove {' and '.join(by)}"
         yield Error(SITE, path, f"{' and '.join(by)} {verb} {needed}, which is missing", got(words), hint)
+
+
+def _plays_nothing(inventory: Inventory) -> bool:
+    """One machine with planes of its own, and no part of the data's way on it."""
+    planes = inventory.nouns.get("planes")
+    specs = planes.values() if isinstance(planes, Mapping) else ()
+    fabrics = {spec.get("fabric") if isinstance(spec, Mapping) else None for spec in specs}
+    local = fabrics == {LOOPBACK}
+    played = {word for host in inventory.hosts.values() for word in host["words"]}
+    return local and len(inventory.hosts) == 1 and not played & set(NEEDS)
 
 
 @rule("planes")

@@ -252,9 +252,7 @@ def check_noun(noun: str, value: Any, host: str) -> list[Error]:
 
 
 def _faults(validator: Any, variable: str, value: Any, host: str) -> list[Error]:
-    found = sorted(
-        validator.iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message)
-    )
+    found = sorted(validator.iter_errors(value), key=lambda e: ([str(s) for s in e.absolute_path], e.message))
     errors: list[Error] = []
     of_another_type = [fault.absolute_path for fault in found if fault.validator == "type"]
     for fault in found:
@@ -386,7 +384,7 @@ def _settled(value: Any, kind: str) -> Any:
 
 
 def check_settings(inventory: Inventory) -> list[Error]:
-    """The variables of roles against their schemas: else the first host would find it, when others are done."""
+    """The variables of roles against their schemas: else a host would find it, when others are done."""
     errors: list[Error] = []
     known = settings()
     for name, spellings in inventory.settings.items():

@@ -45,7 +45,7 @@ def _owner(path: Path) -> str:
 
 
 def _first(path: Path) -> Path:
-    """The one file or directory that Ansible reads of those with this owner's name: in the order of ENDINGS."""
+    """What Ansible reads of the files and directories of this owner's name: the first, in this order."""
     candidates = (path.with_name(_owner(path) + ending) for ending in ENDINGS)
     return next((one for one in candidates if one.exists()), path)
 

@@ -152,6 +152,12 @@ def test_a_complete_run_records_and_a_limited_one_does_not(tmp_path: Path) -> No
     assert "is shorter than the deployed 8d (got 7d)" in refused.stdout
     assert "confirm_retention=shrink" in refused.stdout
     assert play(CONTRACT, "-e", records, "-e", "confirm_retention=shrink").returncode == 0
+    renamed = play(CONTRACT, "-e", records, "-e", "sideband_site=lab2")
+    assert renamed.returncode != 0
+    assert (
+        "all: sideband_site: has no record, and lake1 holds the data of 'lab' (got 'lab2'); "
+        in renamed.stdout
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"tiers": {"hot": {}}}', '{"tiers": []}', "[" * 200_000])

@@ -149,3 +149,13 @@ def test_settings_as_the_command_line_gives_them() -> None:
         variables.update(given, sideband_node_filesystems="/,/srv")
     known = {*KNOWN, *given, "sideband_node_filesystems"}
     assert check_site(hostvars, groups, known, spelling, served=True) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://mirror.example.org:80/x", "http://10.90.0.61:8081", "https://[fd00::1]"]
+)
+def test_a_mirror_behind_something_else_is_the_sites_affair(url: str) -> None:
+    hostvars, groups = lab()
+    for variables in hostvars.values():
+        variables.update(sideband_mirror_url=url, sideband_mirror_port=8081)
+    assert check_site(hostvars, groups, {*KNOWN, "sideband_mirror_port"}, spelling, served=True) == []

@@ -209,3 +209,67 @@ def test_a_play_run_alone_names_what_it_lacks_and_which_plays_leave_it(
     plays = " ".join(f"playbooks/{name}.yml" for name in (*before.split(), book))
     said = f"{host}: {book} needs what other plays leave (lacking: {lacking}); next: ansible-playbook {plays}"
     assert said in " ".join(done.stdout.split())
+
+
+def test_a_noun_that_differs_by_host_is_said_however_alike_it_is_spelt(inventory: Path) -> None:
+    """A template of one spelling comes to another value on each host."""
+    edit(inventory / "group_vars/all/site.yml", "lab", "'{{ inventory_hostname }}'")
+    edit(
+        inventory / "group_vars/all/tiers.yml", "retention: 7d",
+        "retention: \"{{ '9d' if inventory_hostname == 'lake1' else '7d' }}\"",
+    )  # fmt: skip
+    done = play("-i", inventory, "playbooks/contract.yml")
+    lines = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 2
+    assert any(line.startswith("  all: sideband_site: differs from host to host; ") for line in lines)
+    assert any(
+        line.startswith("  lake1: sideband_tiers: differs from the other hosts' value") for line in lines
+    )
+
+
+def test_a_way_in_that_cannot_be_resolved_or_is_none(inventory: Path) -> None:
+    edit(inventory / "host_vars/node1.yml", "ansible_host: 10.90.0.11", "ansible_host: '{{ nope }}'")
+    edit(inventory / "host_vars/node2.yml", "ansible_host", "ansible_port: ssh\nansible_host")
+    edit(inventory / "group_vars/all/pki.yml", "sideband_site }}", "sideband_sit }}")
+    done = play("-i", inventory, "playbooks/validate.yml")
+    lines = (done.stdout + done.stderr).splitlines()
+    assert "  node1: ansible_host: cannot be resolved; 'nope' is undefined" in lines
+    assert "  node2: ansible_port: must be a port, 1 to 65535 (got 'ssh'); for example 22" in lines
+    assert "  all: sideband_pki_directory: cannot be resolved; 'sideband_sit' is undefined" in lines
+
+
+@pytest.mark.parametrize("args", [["-i", "node1,node2"], ["-i", "inventories/lab/rings.yml"]])
+def test_nothing_to_check_does_not_end_well(args: list[str]) -> None:
+    done = play(*args, "playbooks/contract.yml")
+    assert done.returncode == 2
+    assert "all: groups.sideband: has no hosts; " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "extra", ['{"__contract_errors": []}', '{"sideband_model": {}}', '{"sideband_deployed": "x"}']
+)
+def test_extra_variables_do_not_stand_in_for_results(inventory: Path, extra: str) -> None:
+    edit(inventory / "group_vars/all/planes.yml", "vlan: 40", "vlan: 0")
+    done = play("-i", inventory, "playbooks/contract.yml", "-e", extra)
+    assert done.returncode == 2
+    assert ": is set by plays while they run; leave it out of -e" in done.stdout
+
+
+def test_names_of_groups_and_filters_are_no_variables(inventory: Path) -> None:
+    text = "sideband_node: {cpu: 5}\nsideband_errors: []\nsideband_ring_canary: [x]\n"
+    (inventory / "group_vars/all/x.yml").write_text(text, encoding="utf-8")
+    done = play("-i", inventory, "playbooks/contract.yml")
+    assert done.returncode == 2
+    for name in ("node", "errors", "ring_canary"):
+        assert f"  all: sideband_{name}: unknown variable; " in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("text", ["sideband_components:\n", "sideband_components: 5\n", "---\n"])
+def test_one_machine_whose_parts_are_no_list(tmp_path: Path, text: str) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "inventories/single", site)
+    (site / "group_vars/all/components.yml").write_text(text, encoding="utf-8")
+    done = play("-i", site, "playbooks/contract.yml")
+    assert done.returncode == 2
+    assert "all: sideband_components: " in done.stdout
+    assert "a list: [node, rack, region, lake, gateway]" in done.stdout
