@@ -23,6 +23,8 @@ HOPS = {
 BOUND = "push"
 # Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
 SINGLE = ("region", "lake", "gateway", "policy")
+# Groups that no play of this release is for: their hosts would get nothing, in silence.
+UNPLAYED = ("logs", "alerts", "archive", "pull", "pki", "planes")
 # What the lake runs, finest first.
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 
@@ -62,6 +64,16 @@ def one_of_each(facts: Facts) -> Iterator[Error]:
         for host in others:
             hint = "there may be one in this release; take this host out of the group"
             yield Error(host, f"groups.{PREFIX}{word}", f"has a host already, {first}", hint=hint)
+
+
+@rule()
+def unplayed(facts: Facts) -> Iterator[Error]:
+    for word in UNPLAYED if facts.served else ():
+        for host in facts.members(f"{PREFIX}{word}")[:1]:
+            hint = "this release has no role for the group; take its hosts out"
+            if word in ("pki", "planes"):
+                hint = "that role comes to every host by itself; take its hosts out"
+            yield Error(SITE, f"groups.{PREFIX}{word}", "is visited by no play", got(host), hint)
 
 
 @rule("tiers")
