@@ -95,7 +95,10 @@ def policy(
 
 def program(name: str) -> str:
     """One of the programs for hosts, in base64; equal sources give equal bytes."""
-    return base64.b64encode(build.archive(name)).decode("ascii")
+    try:
+        return base64.b64encode(build.archive(name)).decode("ascii")
+    except build.BuildError as problem:
+        raise AnsibleFilterError(f"{name}: {problem}") from None
 
 
 class FilterModule:

@@ -7,6 +7,9 @@ Prints what changed, one name a line. Times, order and permissions are fixed: eq
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import importlib.metadata
 import io
 import sys
 import zipfile
@@ -25,6 +28,38 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
+# program: the distribution whose one module travels in it, under a package of ours that nothing else can
+# provide
+VENDORED: dict[str, tuple[str, str]] = {"nodeagent": ("nvidia-ml-py", "pynvml.py")}
+
+
+class BuildError(Exception):
+    """The programs cannot be built here; the text says why."""
+
+
+def vendored(distribution: str, module: str) -> dict[str, bytes]:
+    """A distribution's one module. Three distributions install this one, over each other: its own hash
+    decides."""
+    try:
+        found = importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise BuildError(f"{distribution} is not installed; hint: make venv") from None
+    entry = next((one for one in found.files or () if str(one) == module), None)
+    if entry is None or entry.hash is None:
+        raise BuildError(f"{distribution} {found.version} lists no {module}; hint: make venv")
+    data = Path(str(found.locate_file(entry))).read_bytes()
+    digest = base64.urlsafe_b64encode(hashlib.new(entry.hash.mode, data).digest()).decode().rstrip("=")
+    if digest != entry.hash.value:
+        raise BuildError(
+            f"{module} is not that of {distribution} {found.version}; hint: remove .venv, make venv"
+        )
+    about = f'VERSION = "{found.version}"\nSHA256 = "{hashlib.sha256(data).hexdigest()}"\n'
+    return {
+        "sideband_vendor/__init__.py": f'"""Of {distribution}, unchanged."""\n\n{about}'.encode(),
+        f"sideband_vendor/{module}": data,
+    }
+
+
 def members(program: str) -> dict[str, bytes]:
     module, arguments, packages, shared = PROGRAMS[program]
     found = {
@@ -38,6 +73,8 @@ def members(program: str) -> dict[str, bytes]:
             found[f"services/{package}/{path.name}"] = path.read_bytes()
     for name in shared:
         found[f"sideband/{name}.py"] = (LIBRARY / f"{name}.py").read_bytes()
+    if program in VENDORED:
+        found.update(vendored(*VENDORED[program]))
     return found
 
 
@@ -68,5 +105,8 @@ def build(directory: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
-        print(name)
+    try:
+        for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
+            print(name)
+    except BuildError as problem:
+        sys.exit(f"error: {problem}")

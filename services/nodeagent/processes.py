@@ -1,0 +1,134 @@
+"""Processes as the kernel tells of them. Nothing here can be chosen by a process, but its command line."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from services import durable
+from services.nodeagent.bounded import Bounded, Hung
+from services.nodeagent.identity import Membership, membership, paths, roots
+
+_BYTES = 1 << 16
+_YOUNG_SECONDS = 60.0  # so long a process may still be on its way to its cgroup and its command
+_HERTZ = os.sysconf("SC_CLK_TCK")
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    start: int  # clock ticks since boot: with the pid, one process and no other
+    parent: int
+    group: int
+    uid: int
+    mapped: bool  # in a user name space of its own
+    member: Membership
+    words: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return (self.pid, self.start)
+
+
+def command_words(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What a command line runs: the program's name, and for an interpreter its script's or module's."""
+    if not arguments or not arguments[0]:
+        return ()
+    program = os.path.basename(arguments[0])
+    found = [program]
+    if re.fullmatch(r"(?:python|pypy|bash|sh|dash|ksh|zsh)[0-9.]*t?", program):
+        rest = list(arguments[1:])
+        while rest:
+            word = rest.pop(0)
+            if word == "-m" and rest:
+                found.append(rest[0])
+                break
+            if word in ("-c", "-") or word == "--":
+                break
+            if word in _WITH_VALUE and rest:
+                rest.pop(0)
+            elif not word.startswith("-"):
+                found.append(os.path.basename(word))
+                break
+    return tuple(found)
+
+
+def matches(words: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(word, pattern) for word in words for pattern in patterns)
+
+
+class Processes:
+    """A scan of /proc. What was learnt of a process that is no longer young is kept: little of it can
+    change."""
+
+    def __init__(self, bounded: Bounded, proc: str = "/proc", patience: float = 0.5) -> None:
+        self._bounded = bounded
+        self._proc = proc
+        self._patience = patience
+        self._known: dict[int, Process] = {}
+        self._threads: set[int] = set()  # the kernel's own, of which big machines have thousands
+        self._scans = 0
+        self._roots: dict[str, str] = roots(self._read("1/cgroup"))
+
+    def _read(self, name: str) -> str:
+        return (durable.read(f"{self._proc}/{name}", _BYTES) or b"").decode("utf-8", "surrogateescape")
+
+    def scan(self) -> dict[int, Process]:
+        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        self._scans += 1
+        self._threads = set() if self._scans % 30 == 0 else self._threads & pids
+        uptime = float((self._read("uptime") or "0").split()[0])
+        found = {}
+        for pid in pids - self._threads:
+            process = self._look(pid, uptime)
+            if process is not None:
+                found[pid] = process
+        self._known = found
+        return dict(found)
+
+    def _look(self, pid: int, uptime: float) -> Process | None:
+        head, _, tail = self._read(f"{pid}/stat").rpartition(")")  # a name may hold brackets and blanks
+        fields = tail.split()
+        if not head or len(fields) < 20 or fields[0] in "ZX":  # a zombie works no more
+            return None
+        parent, group, start = int(fields[1]), int(fields[2]), int(fields[19])
+        if int(fields[6]) & _KERNEL_THREAD:
+            self._threads.add(pid)
+            return None
+        known = self._known.get(pid)
+        old = known is not None and uptime - start / _HERTZ > _YOUNG_SECONDS
+        if old and known and (known.start, known.parent, known.group) == (start, parent, group):
+            return known
+        uid = re.search(r"^Uid:\s+(\d+)", self._read(f"{pid}/status"), re.MULTILINE)
+        if uid is None:
+            return None
+        member = membership(paths(self._read(f"{pid}/cgroup"), self._roots))
+        mapped = self._read(f"{pid}/uid_map").split() not in ([], ["0", "0", "4294967295"])
+        words = known.words if known and known.start == start else ()
+        with contextlib.suppress(Hung):
+            words = command_words(
+                self._bounded.ask(("command", pid, start), self._command(pid), self._patience)
+            )
+        return Process(pid, start, parent, group, int(uid.group(1)), mapped, member, words)
+
+    def _command(self, pid: int) -> Callable[[], list[str]]:
+        """A read that waits for the process's memory map, which one that is stuck in a page fault holds."""
+
+        def read() -> list[str]:
+            return self._read(f"{pid}/cmdline").split("\0")[:32]
+
+        return read
+
+    def boot_time(self) -> float:
+        found = re.search(r"^btime (\d+)", self._read("stat"), re.MULTILINE)
+        return float(found.group(1)) if found else 0.0
+
+
+def started(process_start: int, boot_time: float) -> float:
+    return boot_time + process_start / _HERTZ
