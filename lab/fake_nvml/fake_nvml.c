@@ -6,6 +6,7 @@
  *   # anything                        a comment
  *   driver 570.86                     the driver's version
  *   device /tmp/nvidia0               opened by nvmlInit, closed by nvmlShutdown, as /dev/nvidia* are (case 46)
+ *   keep                              nvmlShutdown leaves the device open, and exec does
  *   log /tmp/calls                    one line for each call: seconds, name, GPU (to count tries)
  *   all WHAT [until EPOCH]            what every call, nvmlInit too, answers (case 41)
  *   init WHAT [until EPOCH]           what nvmlInit answers
@@ -88,7 +89,7 @@ API result nvmlInitWithFlags(unsigned flags) {
     result code = general("init", 1);
     if (code != SUCCESS) return code;
     pthread_mutex_lock(&lock);
-    if (users++ == 0 && *now.device) device_handle = open(now.device, O_RDONLY | O_CLOEXEC);
+    if (users++ == 0 && *now.device) device_handle = open(now.device, O_RDONLY | (now.keep ? 0 : O_CLOEXEC));
     pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
@@ -99,7 +100,7 @@ API result nvmlShutdown(void) {
     result code = SUCCESS;
     pthread_mutex_lock(&lock);
     if (users == 0) code = UNINITIALIZED;
-    else if (--users == 0 && device_handle >= 0) { close(device_handle); device_handle = -1; }
+    else if (--users == 0 && device_handle >= 0 && !now.keep) { close(device_handle); device_handle = -1; }
     pthread_mutex_unlock(&lock);
     return code;
 }

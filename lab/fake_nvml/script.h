@@ -43,6 +43,7 @@ struct script {
     struct gpu gpus[GPUS];
     struct what all, init;
     unsigned count;
+    int keep;
     char driver[TEXT], device[TEXT], log[TEXT];
 };
 
@@ -111,6 +112,7 @@ static void parse(FILE *file) {
         if (strcmp(word, "driver") == 0) rest_of_line(next.driver, &rest);
         else if (strcmp(word, "device") == 0) rest_of_line(next.device, &rest);
         else if (strcmp(word, "log") == 0) rest_of_line(next.log, &rest);
+        else if (strcmp(word, "keep") == 0) next.keep = 1;
         else if (strcmp(word, "all") == 0) next.all = parse_what(&rest);
         else if (strcmp(word, "init") == 0) next.init = parse_what(&rest);
         else if (strcmp(word, "gpu") == 0) parse_gpu(&next, &rest);

@@ -159,11 +159,16 @@ class Jobs:
             exposition.publish(self._config["output"], self._families(found, files, time.monotonic() - begun))
             self.say("output", "")
         except exposition.LintError as problem:
-            with contextlib.suppress(OSError):
-                os.unlink(self._config["output"])
+            self._withdraw()
             self.say("output", str(problem))
         except OSError as error:
-            self.say("output", f"{error.filename or self._config['output']}: {error.strerror}")
+            self._withdraw()
+            self.say("output", f"{os.path.dirname(self._config['output'])}: {error.strerror}")
+
+    def _withdraw(self) -> None:
+        """Rather no series than what makes the whole scrape fail, or what was true once."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._config["output"])
 
     def _log_files(self, jobs: Sequence[Job]) -> dict[str, list[tuple[Process, LogFile]]]:
         """Each job's files. A file that two jobs write is the elder's: its lines are shipped once."""
@@ -282,8 +287,7 @@ class Jobs:
             stop.wait(period)
         # The series go, the list stays: the next process learns from it what has ended meanwhile. Its
         # readers see by its age that nobody looks.
-        with contextlib.suppress(OSError):
-            os.unlink(self._config["output"])
+        self._withdraw()
 
 
 def load(path: str) -> dict[str, Any]:

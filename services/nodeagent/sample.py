@@ -157,12 +157,7 @@ class Sample:
 
     def open_handles(self) -> int:
         """Device files of the driver that this process holds, whoever opened them."""
-        found = 0
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                target = os.readlink(f"/proc/self/fd/{name}")
-                found += target.startswith(tuple(self._config["devices"]))
-        return found
+        return len(_device_handles(self._config["devices"]))
 
     # -- writing ------------------------------------------------------------------------------------------
 
@@ -195,7 +190,8 @@ class Sample:
             self._withdraw()  # rather nothing than what makes the whole scrape fail, or what was true once
             self.say("output", str(problem))
         except OSError as error:
-            self.say("output", f"{error.filename or self._config['output']}: {error.strerror}")
+            self._withdraw()
+            self.say("output", f"{os.path.dirname(self._config['output'])}: {error.strerror}")
 
     def _withdraw(self) -> None:
         for path in (self._config["output"], self._config["gpus"]):
@@ -226,6 +222,15 @@ class Sample:
 
     def failures(self) -> int:
         return self._failures
+
+
+def _device_handles(devices: Sequence[str]) -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith(tuple(devices)):
+                found.append(int(name))
+    return found
 
 
 def _preload(library: str) -> None:
@@ -263,6 +268,8 @@ def main(arguments: Sequence[str]) -> int:
         config = load(options.check or options.config)
         if options.check is not None:
             return 0
+        for handle in _device_handles(config["devices"]):  # of the process that this one was
+            os.close(handle)
         nvml = binding.load()
         _preload(config["library"])
     except (ConfigError, binding.BindingError, OSError) as error:
