@@ -15,7 +15,7 @@ from services.nodeagent.gpu_fields import Values
 _OPEN_PATIENCE = 20.0  # without persistence mode each GPU wakes up first
 # A field that this GPU or this driver has not: missing, and nothing to report.
 _ABSENT = ("NotSupported", "FunctionNotFound", "NotFound", "VgpuEccNotSupported")
-# The session is of no use any more.
+# Not one GPU's trouble: there is no session to be had.
 _BROKEN = ("Uninitialized", "DriverNotLoaded", "LibRmVersionMismatch")
 _LOST = ("GpuIsLost", "ResetRequired")
 _PCI = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})")
@@ -177,8 +177,6 @@ class Session:
         if name in _ABSENT:
             return
         reading.errors[name] += 1
-        if name in _BROKEN:
-            raise Broken(name)
         if name in _LOST:
             reading.lost.add(uuid)
 

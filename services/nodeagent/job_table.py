@@ -125,6 +125,8 @@ class JobTable:
 
     def _name(self, one: Process, processes: Mapping[int, Process], boot_time: float) -> str:
         """After the worker that started the others, so that a launcher and its ranks are one job."""
+        if one.key in self._names:
+            return self._names[one.key]
         first, seen = one, {one.pid}
         while first.key not in self._names:
             parent = processes.get(first.parent)

@@ -137,7 +137,9 @@ def test_another_users_file_is_not_shown_as_this_ones(tmp_path: Path) -> None:
 def test_deleted_files_pipes_and_devices_are_no_log_files(tmp_path: Path) -> None:
     with holder(f"a:{tmp_path}/gone.log", stdout=subprocess.PIPE) as pid:
         (tmp_path / "gone.log").unlink()
-        assert finder(tmp_path, ["*"]).of(pid, ME, 32) == []
+        made = finder(tmp_path, ["*"])
+        assert made.of(pid, ME, 32) == []
+        assert made.skipped == {}
 
 
 def test_there_is_a_most(tmp_path: Path) -> None:

@@ -17,7 +17,10 @@ from nvml_kit import Bed, library, replace, stop
 
 from services import build
 from services.nodeagent import job as job_process
+from services.nodeagent.identity import Membership
 from services.nodeagent.job import Jobs
+from services.nodeagent.job_table import Job
+from services.nodeagent.processes import Process
 from services.nodeagent.settings import parse
 
 LOOP = "import sys, time\nwhile True:\n    print('loss=1.0', flush=True)\n    time.sleep(0.05)\n"
@@ -236,6 +239,7 @@ def test_an_account_is_taken_from_root_alone(jobs: Jobs, tmp_path: Path) -> None
     assert jobs._account("77") == "physics"
     path.chmod(0o666)
     assert jobs._account("77") == ""
+    path.chmod(0o644)
     (directory / "78").symlink_to(path)
     assert jobs._account("78") == ""
     assert jobs._account("79") == ""
@@ -257,6 +261,26 @@ def test_a_directory_service_that_hangs_leaves_the_number(
     assert jobs.user(4711) == "4711"
     assert jobs.user(4711) == "4711"
     assert time.monotonic() - started < 1.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "mapped", "expected"),
+    [
+        ("process", False, {4711}),
+        ("slurm", False, {4711}),
+        ("container", False, {4711, 0}),
+        ("process", True, {4711, 0}),
+    ],
+)
+def test_roots_files_are_not_a_users_but_inside_a_container(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, kind: str, mapped: bool, expected: set[int]
+) -> None:
+    """`sudo program >> /var/log/secret.log` must not show that log to the user's tenant."""
+    asked: list[frozenset[int]] = []
+    monkeypatch.setattr(jobs.files, "of", lambda pid, uids, most: asked.append(uids) or [])
+    one = Process(4242, 1, 1, 1, 0, mapped, Membership(), ("x",))
+    jobs._log_files([Job("u4711-1-1", kind, "alpha", 4711, "x", 1.0, members=[one])])
+    assert asked == [frozenset(expected)]
 
 
 def test_an_unchanged_list_is_written_again_only_now_and_then(jobs: Jobs, bed: Bed) -> None:

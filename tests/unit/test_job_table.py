@@ -117,6 +117,13 @@ def test_a_launcher_and_its_ranks_are_one_job() -> None:
     assert (job.name, len(job.workers)) == ("u1001-1005-50", 4)
 
 
+def test_an_orphan_that_another_job_adopts_stays_what_it_was() -> None:
+    bench = Bench()
+    bench.one(process(60, "python", "train.py", parent=55))
+    jobs = bench.look(process(50, "torchrun"), process(60, "python", "train.py", parent=50))
+    assert [job.name for job in jobs] == ["u1001-1005-50", "u1001-1006-60"]
+
+
 def test_two_users_are_two_jobs_also_where_one_starts_the_other() -> None:
     jobs = Bench().look(
         process(50, "python", "train.py"), process(60, "python", "train.py", parent=50, uid=1002)

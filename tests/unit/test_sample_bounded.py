@@ -46,15 +46,22 @@ def test_values_and_errors_come_back_in_order() -> None:
 
 def test_one_that_hangs_takes_no_other_along() -> None:
     bounded, stuck = Bounded(), Stuck()
+    asked: list[int] = []
     try:
         started = time.monotonic()
-        found = bounded.run([("a", lambda: 1), ("b", stuck), ("c", lambda: 3)], 0.05, never)
+        found = bounded.run(
+            [("a", lambda: 1), ("b", stuck), ("c", lambda: asked.append(1) or 3)], 0.05, never
+        )
         assert time.monotonic() - started < 5
         assert (found["a"], found["c"]) == (1, 3)
         assert isinstance(found["b"], Hung)
         assert bounded.hung() == ["b"]
     finally:
         stuck.gate.set()
+    deadline = time.monotonic() + 10
+    while bounded.hung() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert asked == [1]  # the thread that was given up does not go on with the rest
 
 
 def test_what_hangs_is_not_asked_again_until_it_has_returned() -> None:

@@ -296,7 +296,7 @@ def test_maintenance_lets_go_of_the_device_and_takes_it_up_again(bed: Bed) -> No
     assert handles(process, device) == 0
     (bed.directory / "maintenance").unlink()
     bed.until(lambda found: found.get(UP) == 1 and found["sideband_gpu_maintenance"] == 0)
-    stop(process)
+    assert "anew" not in stop(process)
 
 
 def test_a_library_that_keeps_the_device_is_left_with_its_process(bed: Bed) -> None:
