@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from services import build
+from services import build, vendor
 
 
 def receivers(self: dict[str, Any]) -> list[str]:
@@ -97,7 +97,7 @@ def program(name: str) -> str:
     """One of the programs for hosts, in base64; equal sources give equal bytes."""
     try:
         return base64.b64encode(build.archive(name)).decode("ascii")
-    except build.BuildError as problem:
+    except vendor.BuildError as problem:
         raise AnsibleFilterError(f"{name}: {problem}") from None
 
 

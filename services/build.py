@@ -7,15 +7,17 @@ Prints what changed, one name a line. Times, order and permissions are fixed: eq
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import importlib.metadata
 import io
 import sys
 import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+if str(HERE.parent) not in sys.path:  # run by its path
+    sys.path.insert(0, str(HERE.parent))
+
+from services import vendor  # noqa: E402
+
 LIBRARY = HERE.parent / "module_utils" / "sideband"
 SHEBANG = b"#!/usr/bin/python3 -I\n"  # no variable and no directory of a caller may lend it a module
 LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))\n"
@@ -28,36 +30,8 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-# program: the distribution whose one module travels in it, under a package of ours that nothing else can
-# provide
-VENDORED: dict[str, tuple[str, str]] = {"nodeagent": ("nvidia-ml-py", "pynvml.py")}
-
-
-class BuildError(Exception):
-    """The programs cannot be built here; the text says why."""
-
-
-def vendored(distribution: str, module: str) -> dict[str, bytes]:
-    """A distribution's one module. Three distributions install this one, over each other: its own hash
-    decides."""
-    try:
-        found = importlib.metadata.distribution(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise BuildError(f"{distribution} is not installed; hint: make venv") from None
-    entry = next((one for one in found.files or () if str(one) == module), None)
-    if entry is None or entry.hash is None:
-        raise BuildError(f"{distribution} {found.version} lists no {module}; hint: make venv")
-    data = Path(str(found.locate_file(entry))).read_bytes()
-    digest = base64.urlsafe_b64encode(hashlib.new(entry.hash.mode, data).digest()).decode().rstrip("=")
-    if digest != entry.hash.value:
-        raise BuildError(
-            f"{module} is not that of {distribution} {found.version}; hint: remove .venv, make venv"
-        )
-    about = f'VERSION = "{found.version}"\nSHA256 = "{hashlib.sha256(data).hexdigest()}"\n'
-    return {
-        "sideband_vendor/__init__.py": f'"""Of {distribution}, unchanged."""\n\n{about}'.encode(),
-        f"sideband_vendor/{module}": data,
-    }
+# programs that read GPUs, and their modules that name NVIDIA's binding
+READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "nodeagent/gpu_fields.py")}
 
 
 def members(program: str) -> dict[str, bytes]:
@@ -73,8 +47,8 @@ def members(program: str) -> dict[str, bytes]:
             found[f"services/{package}/{path.name}"] = path.read_bytes()
     for name in shared:
         found[f"sideband/{name}.py"] = (LIBRARY / f"{name}.py").read_bytes()
-    if program in VENDORED:
-        found.update(vendored(*VENDORED[program]))
+    if program in READS_GPUS:
+        found.update(vendor.members([(HERE / path).read_text("utf-8") for path in READS_GPUS[program]]))
     return found
 
 
@@ -108,5 +82,5 @@ if __name__ == "__main__":
     try:
         for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
             print(name)
-    except BuildError as problem:
+    except vendor.BuildError as problem:
         sys.exit(f"error: {problem}")

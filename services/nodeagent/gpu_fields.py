@@ -107,8 +107,7 @@ def _plain(name: str, function: str, *constants: str) -> Callable[[Any, Any], Va
     return read
 
 
-def _ecc(name: str, error: str, counter: str) -> Reader:
-    constants = (f"NVML_MEMORY_ERROR_TYPE_{error}", f"NVML_{counter}_ECC")
+def _ecc(name: str, *constants: str) -> Reader:
     read = _plain(f"DCGM_FI_DEV_ECC_{name}_TOTAL", "nvmlDeviceGetTotalEccErrors", *constants)
     return Reader(f"ecc_{name.lower()}", read)
 
@@ -128,10 +127,10 @@ READERS = (
     _one("pcie_tx", "PCIE_TX_THROUGHPUT", "nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_TX_BYTES"),
     _one("pcie_rx", "PCIE_RX_THROUGHPUT", "nvmlDeviceGetPcieThroughput", "NVML_PCIE_UTIL_RX_BYTES"),
     _one("pcie_replay", "PCIE_REPLAY_COUNTER", "nvmlDeviceGetPcieReplayCounter"),
-    _ecc("SBE_VOL", "CORRECTED", "VOLATILE"),
-    _ecc("DBE_VOL", "UNCORRECTED", "VOLATILE"),
-    _ecc("SBE_AGG", "CORRECTED", "AGGREGATE"),
-    _ecc("DBE_AGG", "UNCORRECTED", "AGGREGATE"),
+    _ecc("SBE_VOL", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_VOLATILE_ECC"),
+    _ecc("DBE_VOL", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"),
+    _ecc("SBE_AGG", "NVML_MEMORY_ERROR_TYPE_CORRECTED", "NVML_AGGREGATE_ECC"),
+    _ecc("DBE_AGG", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_AGGREGATE_ECC"),
     _one("fan", "FAN_SPEED", "nvmlDeviceGetFanSpeed"),
 )
 

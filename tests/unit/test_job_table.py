@@ -121,7 +121,7 @@ def test_an_orphan_that_another_job_adopts_stays_what_it_was() -> None:
     bench = Bench()
     bench.one(process(60, "python", "train.py", parent=55))
     jobs = bench.look(process(50, "torchrun"), process(60, "python", "train.py", parent=50))
-    assert [job.name for job in jobs] == ["u1001-1005-50", "u1001-1006-60"]
+    assert [(job.name, job.ended) for job in jobs] == [("u1001-1005-50", None), ("u1001-1006-60", None)]
 
 
 def test_two_users_are_two_jobs_also_where_one_starts_the_other() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from nvml_kit import Bed, library, replace, series, stop
 
-from services import build
+from services import build, vendor
 from services.nodeagent import exposition
 from services.nodeagent.gpu_fields import METRICS
 
@@ -187,7 +187,9 @@ def test_any_end_of_the_session_is_noticed_and_healed(bed: Bed, error: str) -> N
     down = bed.until(lambda found: found.get(UP) == 0)
     assert not [name for name in down if name.startswith("DCGM")]
     bed.script("gpu 0 temperature 42")
-    assert value(bed.until(lambda found: found.get(UP) == 1), TEMPERATURE) == 42
+    up = bed.until(lambda found: found.get(UP) == 1)
+    assert value(up, TEMPERATURE) == 42
+    assert up["sideband_gpu_reopened_total"] >= 1
     stop(process)
 
 
@@ -379,22 +381,34 @@ def test_a_binding_that_another_package_has_overwritten_is_not_built_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Case 38, where the program is made: the three packages overwrite each other's file in site-packages."""
-    real = build.importlib.metadata.distribution("nvidia-ml-py")
+    real = vendor.importlib.metadata.distribution("nvidia-ml-py")
     about = tmp_path / "nvidia_ml_py.dist-info"
     about.mkdir()
     for name in ("METADATA", "RECORD"):
         (about / name).write_text(real.read_text(name) or "")
     (tmp_path / "pynvml.py").write_text("# pynvml 11, a wrapper\n")
     monkeypatch.setattr(
-        build.importlib.metadata,
+        vendor.importlib.metadata,
         "distribution",
-        lambda name: build.importlib.metadata.PathDistribution(about),
+        lambda name: vendor.importlib.metadata.PathDistribution(about),
     )
-    with pytest.raises(build.BuildError, match="not that of nvidia-ml-py"):
+    with pytest.raises(vendor.BuildError, match="not that of nvidia-ml-py"):
         build.archive("nodeagent")
     (about / "RECORD").write_text("")
-    with pytest.raises(build.BuildError, match="lists no"):
+    with pytest.raises(vendor.BuildError, match="lists no"):
         build.archive("nodeagent")
+
+
+def test_of_the_binding_what_is_used_is_built_in_letter_by_letter() -> None:
+    """C7: the whole would cost each node 13 MB and each visit to it 330 kB."""
+    _, whole = vendor.module()
+    text = build.members("nodeagent")["sideband_vendor/pynvml.py"].decode()
+    assert "Copyright (c)" in text.partition("import")[0]
+    assert len(text) < 40_000
+    lines = iter(whole.decode().splitlines())
+    assert all(line in lines for line in text.splitlines())  # the same lines in the same order
+    with pytest.raises(vendor.BuildError, match="has no nvmlDeviceGetNothing"):
+        vendor.reduced(whole.decode(), {"nvmlInit", "nvmlDeviceGetNothing"})
 
 
 def test_the_other_processes_do_not_load_the_binding(program: Path) -> None:
