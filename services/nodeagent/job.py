@@ -80,7 +80,9 @@ class Jobs:
         self.processes = Processes(self._bounded, proc)
         self.files = LogFiles(config["logs"], config["file_systems"], proc)
         tenants = identity.tenants(config["tenants"])
-        words = Dictionary(config["training"], config["ignore"], tenants, self._account, self._pod)
+        words = Dictionary(
+            tuple(config["training"]), tuple(config["ignore"]), tenants, self._account, self._pod
+        )
         self.table = JobTable(words, float(config["keep_ended_seconds"]), config["most_jobs"])
         self._boot_time = self._remember() or self.processes.boot_time()
 

@@ -35,8 +35,8 @@ class Job:
 class Dictionary:
     """What the site says about processes."""
 
-    training: Sequence[str]
-    ignore: Sequence[str]
+    training: tuple[str, ...]
+    ignore: tuple[str, ...]
     tenants: Tenants
     account: Callable[[str], str]  # of a Slurm job
     pod: Callable[[str], tuple[str, str]]  # a pod's namespace and name

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import fnmatch
+import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from services import durable
-from services.nodeagent.bounded import Bounded, Hung
+from services.nodeagent.bounded import Bounded
 from services.nodeagent.identity import Membership, membership, paths, roots
 
 _BYTES = 1 << 16
@@ -59,7 +61,8 @@ def command_words(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def matches(words: Sequence[str], patterns: Sequence[str]) -> bool:
+@functools.lru_cache(maxsize=4096)  # the same few command lines again and again
+def matches(words: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(word, pattern) for word in words for pattern in patterns)
 
 
@@ -77,7 +80,17 @@ class Processes:
         self._roots: dict[str, str] = roots(self._read("1/cgroup"))
 
     def _read(self, name: str) -> str:
-        return (durable.read(f"{self._proc}/{name}", _BYTES) or b"").decode("utf-8", "surrogateescape")
+        """One read, without a buffer: this is done for every process in every round."""
+        try:
+            handle = os.open(f"{self._proc}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return ""
+        try:
+            return os.read(handle, _BYTES).decode("utf-8", "surrogateescape")
+        except OSError:
+            return ""  # it has ended since
+        finally:
+            os.close(handle)
 
     def scan(self) -> dict[int, Process]:
         pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
@@ -89,6 +102,7 @@ class Processes:
             process = self._look(pid, uptime)
             if process is not None:
                 found[pid] = process
+        self._name_commands(found, uptime)
         self._known = found
         return dict(found)
 
@@ -110,23 +124,30 @@ class Processes:
             return None
         member = membership(paths(self._read(f"{pid}/cgroup"), self._roots))
         mapped = self._read(f"{pid}/uid_map").split() not in ([], ["0", "0", "4294967295"])
-        words = known.words if known and known.start == start else ()
-        with contextlib.suppress(Hung):
-            words = command_words(
-                self._bounded.ask(("command", pid, start), self._command(pid), self._patience)
-            )
+        words = known.words if known is not None and known.start == start else ()
         return Process(pid, start, parent, group, int(uid.group(1)), mapped, member, words)
 
-    def _command(self, pid: int) -> Callable[[], list[str]]:
-        """A read that waits for the process's memory map, which one that is stuck in a page fault holds."""
+    def _name_commands(self, found: dict[int, Process], uptime: float) -> None:
+        """Commands of the young and of those that have none yet, all in one thread: the read waits for a
+        process's memory map, which one that is stuck in a page fault holds."""
+        calls = [
+            ((one.pid, one.start), functools.partial(self._command, one.pid))
+            for one in found.values()
+            if not one.words or uptime - one.start / _HERTZ <= _YOUNG_SECONDS
+        ]
+        results = self._bounded.run(calls, self._patience, lambda hung, other: False)
+        for key, words in results.items():
+            pid, _ = cast("tuple[int, int]", key)
+            if not isinstance(words, Exception):
+                found[pid] = dataclasses.replace(found[pid], words=words)
 
-        def read() -> list[str]:
-            return self._read(f"{pid}/cmdline").split("\0")[:32]
-
-        return read
+    def _command(self, pid: int) -> tuple[str, ...]:
+        return command_words(self._read(f"{pid}/cmdline").split("\0")[:32])
 
     def boot_time(self) -> float:
-        found = re.search(r"^btime (\d+)", self._read("stat"), re.MULTILINE)
+        # A long file: on big machines the line before it counts thousands of interrupts.
+        text = (durable.read(f"{self._proc}/stat", 1 << 24) or b"").decode("ascii", "replace")
+        found = re.search(r"^btime (\d+)", text, re.MULTILINE)
         return float(found.group(1)) if found else 0.0
 
 

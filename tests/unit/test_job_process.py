@@ -263,6 +263,25 @@ def test_a_directory_service_that_hangs_leaves_the_number(
     assert time.monotonic() - started < 1.4
 
 
+def test_a_process_whose_command_cannot_be_read_holds_nobody_up(
+    jobs: Jobs, training: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case 49: reading its command line waits for a process that is stuck in a page fault on a hung mount."""
+    loops = [training(), training()]
+    time.sleep(0.5)
+    real = jobs.processes._command
+    monkeypatch.setattr(
+        jobs.processes,
+        "_command",
+        lambda pid: time.sleep(3) or real(pid) if pid == loops[0].pid else real(pid),
+    )
+    started = time.monotonic()
+    found = jobs.processes.scan()
+    assert time.monotonic() - started < 2.5
+    assert found[loops[0].pid].words == ()
+    assert found[loops[1].pid].words[-1] == f"sbtrain_{os.getpid()}.py"
+
+
 @pytest.mark.parametrize(
     ("kind", "mapped", "expected"),
     [

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from services.nodeagent.identity import Membership, tenants
-from services.nodeagent.job import IGNORE, TRAINING
+from services.nodeagent.job import IGNORE as IGNORE_LIST
+from services.nodeagent.job import TRAINING as TRAINING_LIST
 from services.nodeagent.job_table import Dictionary, Job, JobTable, plain
 from services.nodeagent.processes import Process, command_words, matches
 
+IGNORE, TRAINING = tuple(IGNORE_LIST), tuple(TRAINING_LIST)
 HEX = "0123456789abcdef" * 4
 SLURM = Membership("slurm", "77", 1001)
 POD = Membership("pod", "11111111-2222-3333-4444-555555555555")
