@@ -97,16 +97,18 @@ class Processes:
         self._scans += 1
         self._threads = set() if self._scans % 30 == 0 else self._threads & pids
         uptime = float((self._read("uptime") or "0").split()[0])
+        # Commands first: a process becomes somebody's, in a group and a cgroup, before it becomes a
+        # training. Read the other way round, a training could be taken for whoever has just started it.
+        commands = self._commands(pids - self._threads, uptime)
         found = {}
         for pid in pids - self._threads:
-            process = self._look(pid, uptime)
+            process = self._look(pid, uptime, commands.get(pid))
             if process is not None:
                 found[pid] = process
-        self._name_commands(found, uptime)
         self._known = found
         return dict(found)
 
-    def _look(self, pid: int, uptime: float) -> Process | None:
+    def _look(self, pid: int, uptime: float, words: tuple[str, ...] | None) -> Process | None:
         head, _, tail = self._read(f"{pid}/stat").rpartition(")")  # a name may hold brackets and blanks
         fields = tail.split()
         if not head or len(fields) < 20 or fields[0] in "ZX":  # a zombie works no more
@@ -116,30 +118,30 @@ class Processes:
             self._threads.add(pid)
             return None
         known = self._known.get(pid)
-        old = known is not None and uptime - start / _HERTZ > _YOUNG_SECONDS
-        if old and known and (known.start, known.parent, known.group) == (start, parent, group):
-            return known
+        if known is not None and known.start != start:
+            known = None
+        if known and self._old(known, uptime) and (known.parent, known.group) == (parent, group):
+            return known if words is None else dataclasses.replace(known, words=words)
         uid = re.search(r"^Uid:\s+(\d+)", self._read(f"{pid}/status"), re.MULTILINE)
         if uid is None:
             return None
         member = membership(paths(self._read(f"{pid}/cgroup"), self._roots))
         mapped = self._read(f"{pid}/uid_map").split() not in ([], ["0", "0", "4294967295"])
-        words = known.words if known is not None and known.start == start else ()
+        if words is None:
+            words = known.words if known else ()
         return Process(pid, start, parent, group, int(uid.group(1)), mapped, member, words)
 
-    def _name_commands(self, found: dict[int, Process], uptime: float) -> None:
-        """Commands of the young and of those that have none yet, all in one thread: the read waits for a
-        process's memory map, which one that is stuck in a page fault holds."""
-        calls = [
-            ((one.pid, one.start), functools.partial(self._command, one.pid))
-            for one in found.values()
-            if not one.words or uptime - one.start / _HERTZ <= _YOUNG_SECONDS
-        ]
+    @staticmethod
+    def _old(one: Process, uptime: float) -> bool:
+        return uptime - one.start / _HERTZ > _YOUNG_SECONDS
+
+    def _commands(self, pids: set[int], uptime: float) -> dict[int, tuple[str, ...]]:
+        """Of the young and of those that have none yet, all in one thread: the read waits for a process's
+        memory map, which one that is stuck in a page fault holds."""
+        known = {pid: one for pid, one in self._known.items() if one.words and self._old(one, uptime)}
+        calls = [(pid, functools.partial(self._command, pid)) for pid in sorted(pids - set(known))]
         results = self._bounded.run(calls, self._patience, lambda hung, other: False)
-        for key, words in results.items():
-            pid, _ = cast("tuple[int, int]", key)
-            if not isinstance(words, Exception):
-                found[pid] = dataclasses.replace(found[pid], words=words)
+        return {cast(int, pid): words for pid, words in results.items() if not isinstance(words, Exception)}
 
     def _command(self, pid: int) -> tuple[str, ...]:
         return command_words(self._read(f"{pid}/cmdline").split("\0")[:32])

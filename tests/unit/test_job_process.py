@@ -329,3 +329,21 @@ def test_a_bad_configuration_names_every_problem(bed: Bed) -> None:
     )
     bed.value["tenants"] = {}
     assert subprocess.run([*bed.command()[:4], "--check", str(bed.configure())]).returncode == 0
+
+
+def test_who_becomes_a_training_while_he_is_looked_at_is_not_taken_for_another(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child has its parent's uid and group until just before its program runs; a name given stays."""
+    order: list[str] = []
+    real = jobs.processes._read
+
+    def read(name: str) -> str:
+        if name.startswith(f"{os.getpid()}/"):
+            order.append(name.partition("/")[2])
+        return real(name)
+
+    monkeypatch.setattr(jobs.processes, "_read", read)
+    jobs.processes.scan()
+    assert order[0] == "cmdline"
+    assert {"stat", "status", "cgroup"} <= set(order[1:])
