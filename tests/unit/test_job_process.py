@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,18 +162,14 @@ def test_damage_to_files_stops_nothing(
 @pytest.mark.skipif(os.getuid() != 0, reason="only root starts processes of other users")
 def test_another_users_loop_is_that_users_whatever_it_says(bed: Bed) -> None:
     bed.value["tenants"] = {"uids": {"4711": "beta", "0": "alpha"}}
-    directory = bed.directory
-    for one in (directory, directory.parent):
-        one.chmod(0o755)
+    # Not below pytest's own directories, which are closed to other users.
+    directory = Path(tempfile.mkdtemp(prefix="sideband-job-"))
+    directory.chmod(0o755)
     script = directory / f"sbtrain_{os.getpid()}.py"
-    script.write_text(LOOP)
     own = directory / "own"
     own.mkdir()
     os.chown(own, 4711, 4711)
     claims = {"SLURM_JOB_ID": "77", "SLURM_JOB_ACCOUNT": "x", "USER": "root", "LOGNAME": "root"}
-    reachable = directory.parents[1]
-    before = reachable.stat().st_mode
-    reachable.chmod(0o755)
     code = f"import os; os.chdir({str(own)!r}); os.open('own.log', os.O_CREAT | os.O_WRONLY, 0o600)\n"
     script.write_text(code + LOOP)
     python = os.path.realpath("/usr/bin/python3")
@@ -188,9 +186,9 @@ def test_another_users_loop_is_that_users_whatever_it_says(bed: Bed) -> None:
         assert found['sideband_job_files_skipped{reason="owner"}'] == 1
         stop(process)
     finally:
-        reachable.chmod(before)
         loop.kill()
         loop.wait()
+        shutil.rmtree(directory)
 
 
 def test_gpu_series_carry_the_job_that_computes_there(
