@@ -72,13 +72,13 @@ drills: setup ## the long drills on the running lab: canary releases, removal (r
 	@pytest tests/lab -m 'lab and drill'
 
 .PHONY: bench
-bench: setup ## the figures: one script each, writing reports/bench-*.json and the others
+bench: setup ## the figures: one script each, writing reports/<name>.json
 	@bench/all
 
 .PHONY: clean
-clean: ## remove the lab and its images; keep the downloads in .cache/
+clean: ## remove the lab, its images and its site's keys; keep the downloads in .cache/
 	@test ! -d .venv || lab/lab clean
-	@rm -rf .ansible .lab .sideband reports/*.html reports/restore.json
+	@rm -rf .ansible .lab .sideband/lab reports/*.html reports/restore.json
 
 .PHONY: distclean
 distclean: clean ## remove the downloads and the Python environment too

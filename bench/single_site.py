@@ -16,7 +16,7 @@ from bench.spare_site import ROOT, BenchError, inside, lab, run
 
 # Where a person would clone to; removed again like a person would.
 PLACE = "/root/sideband"
-PACKAGES = ("ansible-core", "cryptography", "jsonschema", "PyYAML")
+PACKAGES = ("ansible-core", "cryptography", "jsonschema", "nvidia-ml-py", "PyYAML")
 COLLECTIONS = ("community/crypto",)
 PYTHONS = {"trixie": "3.13", "bookworm": "3.11"}
 # What a researcher may have on a machine before we come: services on ports where ours would usually be, and

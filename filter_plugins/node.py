@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from services import build
+from services import build, vendor
 
 
 def receivers(self: dict[str, Any]) -> list[str]:
@@ -95,7 +95,10 @@ def policy(
 
 def program(name: str) -> str:
     """One of the programs for hosts, in base64; equal sources give equal bytes."""
-    return base64.b64encode(build.archive(name)).decode("ascii")
+    try:
+        return base64.b64encode(build.archive(name)).decode("ascii")
+    except vendor.BuildError as problem:
+        raise AnsibleFilterError(f"{name}: {problem}") from None
 
 
 class FilterModule:

@@ -14,6 +14,11 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+if str(HERE.parent) not in sys.path:  # run by its path
+    sys.path.insert(0, str(HERE.parent))
+
+from services import vendor  # noqa: E402
+
 LIBRARY = HERE.parent / "module_utils" / "sideband"
 SHEBANG = b"#!/usr/bin/python3 -I\n"  # no variable and no directory of a caller may lend it a module
 LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))\n"
@@ -27,6 +32,10 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     # Run by its own environment's Python, which holds the packages that it needs.
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
 }
+
+
+# programs that read GPUs, and their modules that name NVIDIA's binding
+READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "nodeagent/gpu_fields.py")}
 
 
 def members(program: str) -> dict[str, bytes]:
@@ -44,6 +53,8 @@ def members(program: str) -> dict[str, bytes]:
         found["services/curves/rules.json"] = _rules()
     for name in shared:
         found[f"sideband/{name}.py"] = (LIBRARY / f"{name}.py").read_bytes()
+    if program in READS_GPUS:
+        found.update(vendor.members([(HERE / path).read_text("utf-8") for path in READS_GPUS[program]]))
     return found
 
 
@@ -80,6 +91,8 @@ def build(directory: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent))
-    for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
-        print(name)
+    try:
+        for name in build(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "build"):
+            print(name)
+    except vendor.BuildError as problem:
+        sys.exit(f"error: {problem}")

@@ -37,18 +37,28 @@ def kind(schema: Mapping[str, Any]) -> str:
     return words
 
 
-def rows(schema: Mapping[str, Any], path: str, required: bool) -> Iterator[tuple[str, str, str, str]]:
+def followed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema with what its `$ref` names; its own words win."""
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return {**definitions[name], **schema} if name else schema
+
+
+def rows(
+    schema: Mapping[str, Any], path: str, required: bool, definitions: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
     """(path, what, need, description) of a schema and of everything below it."""
+    schema = followed(schema, definitions)
     need = "required" if required else "default " + repr(schema["default"]) if "default" in schema else ""
     if path:
         yield path, kind(schema), need, " ".join(str(schema.get("description", "")).split())
     inside = schema.get("required", ())
     for name, below in schema.get("properties", {}).items():
-        yield from rows(below, f"{path}.{name}" if path else name, name in inside)
+        yield from rows(below, f"{path}.{name}" if path else name, name in inside, definitions)
     if isinstance(schema.get("additionalProperties"), Mapping):
-        yield from rows(schema["additionalProperties"], f"{path}.<name>" if path else "<name>", False)
+        below = f"{path}.<name>" if path else "<name>"
+        yield from rows(schema["additionalProperties"], below, False, definitions)
     if isinstance(schema.get("items"), Mapping):
-        yield from rows(schema["items"], f"{path}[]", False)
+        yield from rows(schema["items"], f"{path}[]", False, definitions)
 
 
 def section(schema: Mapping[str, Any]) -> str:
@@ -56,7 +66,7 @@ def section(schema: Mapping[str, Any]) -> str:
     where = "host variable" if scope.get("scope") == "host" else "site variable"
     lines = [f"## `{schema['title']}`", "", " ".join(str(schema["description"]).split())]
     lines[-1] += f" ({where}, {'required' if scope.get('required') else 'optional'})"
-    table = list(rows(schema, "", False))
+    table = list(rows(schema, "", False, schema.get("$defs", {})))
     if table:
         lines += ["", "| path | what | | meaning |", "|---|---|---|---|"]
         lines += [f"| `{path}` | {what} | {need} | {words} |" for path, what, need, words in table]

@@ -96,7 +96,7 @@ def racks(facts: Facts) -> Iterator[Error]:
                 "sideband_rack",
                 "has no receiver",
                 got(rack),
-                nearest(rack, receivers, "racks with a receiver: "),
+                nearest(rack, receivers, "racks with a receiver: ") if receivers else "no rack has one",
             )
 
 

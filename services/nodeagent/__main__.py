@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 
-from services.nodeagent import policy
-
-PROCESSES = {"policy": policy.main}
+# Imported when its word is given: none carries the others' libraries in its memory.
+PROCESSES = ("policy", "sample", "job")
 
 
 def main() -> int:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in PROCESSES:
-        return PROCESSES[word](sys.argv[2:])
+        module = importlib.import_module(f"services.nodeagent.{word}")
+        return int(module.main(sys.argv[2:]))
     usage = f"usage: nodeagent {{{','.join(PROCESSES)}}} [--help]"
     asked = word in ("-h", "--help")
     print(usage, file=sys.stdout if asked else sys.stderr)

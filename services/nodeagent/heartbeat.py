@@ -6,6 +6,8 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 
+from services.nodeagent.exposition import quoted
+
 
 def memory_bytes(meminfo: str = "/proc/meminfo") -> int | None:
     return _kernel_number(meminfo, "MemTotal:", 1024)
@@ -73,7 +75,7 @@ def exposition(
 
     def add(name: str, value: float | None, **labels: str) -> None:
         if value is not None:
-            pairs = ",".join(f'{key}="{_quoted(text)}"' for key, text in {"job": "policy", **labels}.items())
+            pairs = ",".join(f'{key}="{quoted(text)}"' for key, text in {"job": "policy", **labels}.items())
             lines.append(f"{name}{{{pairs}}} {value}")
 
     add("up", 1)
@@ -90,7 +92,3 @@ def exposition(
     age = None if fetch_age_seconds is None else round(fetch_age_seconds, 1)
     add("sideband_policy_last_fetch_age_seconds", age)
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

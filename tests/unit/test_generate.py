@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from contract_kit import ROOT
 from sideband import generate, load, shape
 
 
@@ -23,7 +25,7 @@ def test_a_property_becomes_a_row_with_its_need_and_meaning() -> None:
             },
         },
     }
-    assert list(generate.rows(schema, "", False)) == [
+    assert list(generate.rows(schema, "", False, {})) == [
         ("[]", "object", "", "One."),
         ("[].name", "name", "required", "Its name."),
         ("[].wide", "boolean", "default False", "Whether."),
@@ -151,3 +153,24 @@ def test_every_noun_has_a_default_that_fits() -> None:
     for name, noun in generate.nouns().items():
         if "default" in noun:
             assert shape.check_noun(name[len(load.PREFIX) :], noun["default"], "all") == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "schemas").rglob("*.yml")), ids=lambda path: path.stem)
+def test_no_schema_holds_half_a_sentence(path: Path) -> None:
+    """A comma within braces ends a text that is not quoted, and the rest becomes a key without value."""
+
+    def empty(value: Any, place: str) -> list[str]:
+        if isinstance(value, dict):
+            here = [f"{place}.{name}" for name, inner in value.items() if inner is None]
+            return here + [
+                found for name, inner in value.items() for found in empty(inner, f"{place}.{name}")
+            ]
+        if isinstance(value, list):
+            return [found for inner in value for found in empty(inner, place)]
+        return []
+
+    assert empty(yaml.safe_load(path.read_text(encoding="utf-8")), "") == []
+
+
+def test_the_reference_says_what_each_place_takes() -> None:
+    assert "| any |" not in (ROOT / "docs/reference/contract.md").read_text(encoding="utf-8")
