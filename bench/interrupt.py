@@ -199,7 +199,10 @@ def main(arguments: Sequence[str]) -> int:
     where = addresses()
     with tempfile.TemporaryDirectory(prefix="sideband-interrupt-") as room:
         bench = Bench((LAB, other_contract(Path(room))))
-        # The lab as site.yml left it is what the lab's contract makes of it.
+        # Whatever an earlier run left: from here on it is what the lab's contract makes of it.
+        say("to the lab's contract")
+        if bench.whole(0):
+            raise BenchError(f"the lab cannot be brought to its contract:\n{bench.said()}")
         bench.wanted[0] = {host: state(host) for host in HOSTS}
         say("undisturbed: to the other contract")
         began = time.monotonic()
