@@ -61,7 +61,7 @@ unit: venv ## unit and property tests
 	@pytest tests/unit -n 2
 
 .PHONY: check
-check: lint types stale unit ## the fast part, without root, under two minutes
+check: lint types stale unit ## the fast part, without root; about three minutes
 
 .PHONY: test
 test: setup ## everything, on the lab (root)

@@ -26,10 +26,10 @@ from typing import Any
 TREE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
-from sideband import report  # noqa: E402
+from sideband import report
 
-from bench.remove import residue  # noqa: E402
-from bench.spare_site import ROOT, BenchError, conclude, inside, say, snapshot  # noqa: E402
+from bench.remove import residue
+from bench.spare_site import ROOT, BenchError, conclude, inside, say, snapshot
 
 CANARY = "node1"
 SHARED = (".lab", ".cache", ".venv", ".sideband")

@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
 sys.path[:0] = [str(ROOT / place) for place in ("module_utils", "tests")]
 
-from contract_kit import Groups, HostVars  # noqa: E402
-from deploy_kit import Ground, each  # noqa: E402
-from sideband import report  # noqa: E402
+from contract_kit import Groups, HostVars
+from deploy_kit import Ground, each
+from sideband import report
 
 PACKETS = 100
 

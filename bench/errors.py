@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / place) for place in ("module_utils", "tests", "tests/unit")]
 
-from sideband import report  # noqa: E402
-from test_contract_errors import CASES, errors_of  # noqa: E402
+from sideband import report
+from test_contract_errors import CASES, errors_of
 
 LONGEST = 240
 

@@ -31,10 +31,10 @@ from typing import Any
 TREE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
-from sideband import report  # noqa: E402
+from sideband import report
 
-from bench.remove import residue  # noqa: E402
-from bench.spare_site import LAB, ROOT, BenchError, conclude, inside, lab, say, snapshot  # noqa: E402
+from bench.remove import residue
+from bench.spare_site import LAB, ROOT, BenchError, conclude, inside, lab, say, snapshot
 
 HOSTS = ("node1", "rack1", "tor1")
 CONTROLLER = "controller"
@@ -68,8 +68,7 @@ class Bench:
             *[f"playbooks/{book}.yml" for book in BOOKS], "--limit", ",".join((*HOSTS, ORIGIN)),
         ]  # fmt: skip
         environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-        # Not in a `with`: the run writes into it after this returns.
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115  # written into after this returns
         return subprocess.Popen(
             words, cwd=ROOT, env=environment, stdout=self.log, stderr=self.log, start_new_session=True
         )

@@ -26,10 +26,10 @@ import yaml
 TREE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TREE), str(TREE / "module_utils")]
 
-from sideband import report  # noqa: E402
+from sideband import report
 
-from bench import single_site  # noqa: E402
-from bench.spare_site import ROOT, BenchError, Spare, alone, conclude, inside, play, say, snapshot, spare_site  # noqa: E402
+from bench import single_site
+from bench.spare_site import ROOT, BenchError, Spare, alone, conclude, inside, play, say, snapshot, spare_site
 
 SPARES = (
     Spare("rm12", "bookworm", "node3"),

@@ -25,8 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "module_utils"), str(ROOT / "lab")]
 
-from sblab import topology  # noqa: E402
-from sideband import price, report  # noqa: E402
+from sblab import topology
+from sideband import price, report
 
 TABLE = "sideband_bench"
 COUNTERS = ("opened", "ssh", "datagrams")

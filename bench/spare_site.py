@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAB = ROOT / "inventories/lab"
 sys.path[:0] = [str(ROOT), str(ROOT / "module_utils")]
 
-from sideband import report  # noqa: E402  # the path above has to be set first
+from sideband import report  # the path above has to be set first
 
 
 class BenchError(Exception):

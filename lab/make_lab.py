@@ -28,11 +28,11 @@ if Path(sys.executable).parent != VENV.parent:
 
 sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "module_utils")]
 
-from sideband import report  # noqa: E402
+from sideband import report
 
-from lab import desk  # noqa: E402
-from lab.sblab import lifecycle, mirror, topology  # noqa: E402
-from lab.sblab.say import LabError, line, phase, run  # noqa: E402
+from lab import desk
+from lab.sblab import lifecycle, mirror, topology
+from lab.sblab.say import LabError, line, phase, run
 
 RECAP = re.compile(r"^(\S+)\s*:\s*ok=\d+\s+changed=(\d+)\s")
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 if str(HERE.parent) not in sys.path:  # run by its path
     sys.path.insert(0, str(HERE.parent))
 
-from services import vendor  # noqa: E402
+from services import vendor
 
 LIBRARY = HERE.parent / "module_utils" / "sideband"
 SHEBANG = b"#!/usr/bin/python3 -I\n"  # no variable and no directory of a caller may lend it a module
@@ -43,6 +43,7 @@ def members(program: str) -> dict[str, bytes]:
     found = {
         "__main__.py": LAUNCH.format(module=module, arguments=arguments).encode(),
         "services/__init__.py": (HERE / "__init__.py").read_bytes(),
+        "services/configuration.py": (HERE / "configuration.py").read_bytes(),
         "services/durable.py": (HERE / "durable.py").read_bytes(),
         "sideband/__init__.py": b"",
     }

@@ -19,7 +19,7 @@ _TAKE = {"quantity", "pattern", "scale", "invert", "name", "shown"}
 _KIND = re.compile(r"[a-z_]{1,32}")
 
 
-class BadRule(ValueError):  # noqa: N818
+class BadRule(ValueError):
     """A rule that cannot work; the text says which and why."""
 
 

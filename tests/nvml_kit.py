@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
+UP = "sideband_gpu_exporter_up"
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -116,6 +118,16 @@ class Bed:
                 return found
             time.sleep(0.02)
         raise AssertionError(f"not so within {seconds} s:\n{self.text()}")
+
+
+def names_of(found: dict[str, float], gpu: int) -> set[str]:
+    return {name.partition("{")[0] for name in found if f'gpu="{gpu}"' in name and name.startswith("DCGM")}
+
+
+def value(found: dict[str, float], name: str, gpu: int = 0) -> float | None:
+    hits = [number for key, number in found.items() if key.startswith(f'{name}{{gpu="{gpu}"')]
+    assert len(hits) <= 1, hits
+    return hits[0] if hits else None
 
 
 def stop(process: subprocess.Popen[str]) -> str:

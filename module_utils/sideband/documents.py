@@ -39,7 +39,7 @@ _ACTION = re.compile(r"[a-z][a-z0-9_=.-]{0,63}\Z")
 GENERATION_MAX = 2**53  # a sample's value is a float: beyond this it would be reported rounded
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """A document or bundle that is not obeyed, with the reason it is counted under."""
 
     def __init__(self, reason: str, detail: str) -> None:

@@ -331,7 +331,7 @@ class _Reader:
             if name in variables:
                 try:
                     found[key] = plain(variables[name], name)
-                except Exception as reason:
+                except Exception as reason:  # as in _plain: Jinja's faults have no common type
                     said = " ".join(str(reason).split()).removeprefix(MARKER)
                     self.inventory.errors.append(Error(host, name, "cannot be resolved", hint=said))
         arguments = " ".join(str(self.raw.get(name, "")) for name in JUMPS)
@@ -356,7 +356,7 @@ class _Reader:
             one.value, one.usable = plain(variables[name], name, self.spelling), True
         except _UnusableError as fault:
             self.inventory.errors.append(Error(host, fault.path, fault.problem, fault.value, fault.hint))
-        except Exception as reason:
+        except Exception as reason:  # as in _plain; others than a missing variable need facts of a run
             said = " ".join(str(reason).split()).removeprefix(MARKER)
             missing = re.match(r"'(\w+)' is undefined", said)
             if missing and _templated(raw) and not self._excused(missing.group(1)):

@@ -44,7 +44,6 @@ import collections
 import contextlib
 import dataclasses
 import fcntl
-import json
 import os
 import sys
 import time
@@ -53,6 +52,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from services import configuration
+from services.configuration import ConfigError
 from services.curves import record
 from services.curves.fold import Limits
 from services.curves.push import Pusher, Sender
@@ -69,10 +70,6 @@ _AHEAD = 3_600_000_000
 _COUNTERS = ("malformed", "time", "label", "line_too_long", "error")
 
 
-class ConfigError(Exception):
-    """The configuration cannot be used; the text says every reason."""
-
-
 @dataclass(frozen=True)
 class Config:
     url: str
@@ -80,16 +77,9 @@ class Config:
     limits: Limits
 
 
-def load(path: str) -> Config:
-    try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no JSON ({error})") from None
+def parse(value: Any) -> Config:
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}: no object")
+        raise ConfigError("no object")
     problems = []
     for unknown in sorted(set(value) - {"url", "state_directory", "limits"}):
         problems.append(f"{unknown}: not known")
@@ -110,7 +100,7 @@ def load(path: str) -> Config:
         else:
             limits[name] = known[name](number)
     if problems:
-        raise ConfigError(f"{path}: " + "; ".join(problems))
+        raise ConfigError("; ".join(problems))
     return Config(str(url), str(directory), Limits(**limits))
 
 
@@ -230,7 +220,7 @@ def read_lines(stream: BinaryIO, limit: int) -> Iterator[bytes | None]:
 
 def serve(config: Config, source: BinaryIO, target: BinaryIO) -> int:
     try:
-        lock = open(os.path.join(config.state_directory, "lock"), "w", encoding="ascii")  # noqa: SIM115
+        lock = open(os.path.join(config.state_directory, "lock"), "w", encoding="ascii")  # noqa: SIM115  # held until the end
         _lock(lock.fileno())
         store = Store(config.state_directory, config.limits, say)
         curves = Curves(store, built_in())
@@ -276,7 +266,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", action="store_true", help="check the configuration, and nothing else")
     options = parser.parse_args(arguments)
     try:
-        config = load(options.config)
+        config = configuration.load(options.config, parse)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -20,7 +20,7 @@ _BACKOFF_SECONDS = 15.0
 _OWN_SECONDS = 15.0
 
 
-class Unavailable(Exception):  # noqa: N818
+class Unavailable(Exception):
     """vmagent took nothing; the text says why."""
 
 

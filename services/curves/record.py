@@ -26,7 +26,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 _RANK = re.compile(r"\s*(?:\[(?:rank|default)[ _]?(\d{1,6})\]|\[\d+,(\d{1,6})\]<std(?:out|err)>):?")
 
 
-class Malformed(ValueError):  # noqa: N818
+class Malformed(ValueError):
     """No record; the text is the reason that it is counted under."""
 
 

@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 from sideband import documents
 from sideband.documents import Refused, Signed, Verifier
 
-from services import durable
+from services import configuration, durable
+from services.configuration import ConfigError
 from services.level import runtime
 
 _PATIENCE_SECONDS = 10
@@ -31,10 +32,6 @@ _CONFIG = "/etc/sideband/rack/accept.json"
 
 
 _TEXTS = ("site", "rack", "admin_socket", "documents_map", "intake_map", "allowed_signers", "state_directory")
-
-
-class ConfigError(Exception):
-    """The rack's own configuration cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,8 @@ class Config:
     state_directory: str
 
 
-def load(path: str) -> Config:
+def parse(value: Any) -> Config:
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
         if not isinstance(value["levels"], dict) or not value["order"]:
             raise ValueError("levels and order are needed")
         if not isinstance(value["nodes"], list) or not isinstance(value["order"], list):
@@ -65,12 +60,10 @@ def load(path: str) -> Config:
             levels={str(name): int(limit) for name, limit in value["levels"].items()},
             **{key: str(value[key]) for key in _TEXTS},
         )
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
     except KeyError as error:
-        raise ConfigError(f"{path}: {error} is missing") from None
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{error} is missing") from None
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise ConfigError(str(error)) from None
 
 
 class Store:
@@ -233,7 +226,7 @@ def _receive(stream: BinaryIO) -> bytes:
 def run(path: str, stream: BinaryIO) -> tuple[int, dict[str, Any]]:
     try:
         raw = _receive(stream)
-        config = load(path)
+        config = configuration.load(path, parse)
         with _alone(config.state_directory):
             answer = accept(config, raw)
     except ConfigError as error:
@@ -253,7 +246,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if len(arguments) == 2 and arguments[0] == "--check":
         try:
-            load(arguments[1])
+            configuration.load(arguments[1], parse)
         except ConfigError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

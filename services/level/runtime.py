@@ -9,7 +9,7 @@ import time
 _ANSWER_BYTES = 1 << 20
 
 
-class NotTaken(Exception):  # noqa: N818
+class NotTaken(Exception):
     """HAProxy did not take a command; the text says which and what it answered."""
 
 

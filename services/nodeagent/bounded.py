@@ -17,7 +17,7 @@ Key = Hashable
 Call = tuple[Key, Callable[[], Any]]
 
 
-class Hung(Exception):  # noqa: N818
+class Hung(Exception):
     """The call has not returned in time, now or earlier."""
 
 
@@ -38,7 +38,7 @@ class _Walk(threading.Thread):
             self.since = time.monotonic()
             try:
                 result: Any = function()
-            except Exception as error:
+            except Exception as error:  # handed to whoever asked, with the other calls' results
                 result = error
             with self._lock:
                 if self.abandoned:  # a late answer is an old one

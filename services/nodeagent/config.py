@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the text says every reason."""
+from services import configuration
+from services.configuration import ConfigError
 
 
 @dataclass(frozen=True)
@@ -94,15 +92,7 @@ def parse(value: Any) -> Config:
 
 
 def load(path: str) -> Config:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse(json.load(file))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no JSON ({error})") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return configuration.load(path, parse)
 
 
 def missing_files(config: Config) -> list[str]:

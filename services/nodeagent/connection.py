@@ -14,7 +14,7 @@ from sideband.documents import BUNDLE_BYTES
 _BODY_BYTES = (BUNDLE_BYTES + 2) // 3 * 4 + 3  # one more than a bundle in base64: what is longer shows itself
 
 
-class Unavailable(Exception):  # noqa: N818
+class Unavailable(Exception):
     """The rack gave no usable answer; the text says why."""
 
 

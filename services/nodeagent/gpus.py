@@ -21,7 +21,7 @@ _LOST = ("GpuIsLost", "ResetRequired")
 _PCI = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})")
 
 
-class Broken(Exception):  # noqa: N818
+class Broken(Exception):
     """NVML cannot be used now; `error` is its own word for why."""
 
     def __init__(self, error: str) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import pwd
-import re
 import signal
 import stat
 import sys
@@ -21,10 +20,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from services import durable
+from services import configuration, durable
+from services.configuration import ConfigError
 from services.nodeagent import exposition, identity, settings, supervisor
 from services.nodeagent.bounded import Bounded, Hung
-from services.nodeagent.config import ConfigError
 from services.nodeagent.exposition import Family
 from services.nodeagent.job_table import Dictionary, Job, JobTable, plain
 from services.nodeagent.kernel_log import BOOT_ID
@@ -293,12 +292,12 @@ class Jobs:
 
 
 def load(path: str) -> dict[str, Any]:
-    try:
-        config = settings.parse(settings.read(path), FIELDS)
+    def parse(value: Any) -> dict[str, Any]:
+        config = settings.parse(value, FIELDS)
         identity.tenants(config["tenants"])
-    except ConfigError as error:
-        raise ConfigError(re.sub(f"^(?!{re.escape(path)}: )", f"{path}: ", str(error))) from None
-    return config
+        return config
+
+    return configuration.load(path, parse)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from sideband import documents
 from sideband.documents import Refused, Signed, Verifier
 
+from services.configuration import ConfigError
 from services.nodeagent import config as configuration
-from services.nodeagent.config import Config, ConfigError
+from services.nodeagent.config import Config
 from services.nodeagent.connection import Rack, Unavailable
 from services.nodeagent.heartbeat import Filesystems, exposition
 from services.nodeagent.state import State

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from services import durable
+from services.configuration import ConfigError
 from services.nodeagent import binding, exposition, settings, supervisor
 from services.nodeagent.bounded import Bounded
-from services.nodeagent.config import ConfigError
 from services.nodeagent.gpu_jobs import GpuJobs
 from services.nodeagent.gpu_report import Round, families
 from services.nodeagent.gpus import Broken, Gpu, Reading, Session
@@ -46,7 +46,7 @@ FIELDS = {
 _FAILURES = "SIDEBAND_SAMPLE_FAILURES"  # carried over to the process that this one becomes
 
 
-class Restart(Exception):  # noqa: N818
+class Restart(Exception):
     """The library in this process is of no use any more; another process must load the one that is there
     now."""
 
@@ -250,10 +250,7 @@ def _become_anew(failures: int) -> NoReturn:
 
 
 def load(path: str) -> dict[str, Any]:
-    try:
-        return settings.parse(settings.read(path), FIELDS)
-    except ConfigError as error:
-        raise ConfigError(str(error) if str(error).startswith(path) else f"{path}: {error}") from None
+    return settings.load(path, FIELDS)
 
 
 def main(arguments: Sequence[str]) -> int:

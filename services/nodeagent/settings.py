@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.nodeagent.config import ConfigError
+from services import configuration
+from services.configuration import ConfigError
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,5 @@ def parse(value: Any, fields: Mapping[str, Field]) -> dict[str, Any]:
     return found
 
 
-def read(path: str) -> Any:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no JSON ({error})") from None
+def load(path: str, fields: Mapping[str, Field]) -> dict[str, Any]:
+    return configuration.load(path, lambda value: parse(value, fields))

@@ -20,8 +20,10 @@ import uvicorn
 from huey import crontab
 from starlette.types import ASGIApp
 
+from services.configuration import ConfigError
+
 from . import app, ops
-from .config import Config, ConfigError, load
+from .config import Config, load
 from .jobs import JobStore, queue
 
 

@@ -7,19 +7,17 @@ is not exactly of this shape is refused at start, with the key that is wrong.
 from __future__ import annotations
 
 import ipaddress
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+from services import configuration
+from services.configuration import ConfigError
 
 from .promql_tree import LABEL, Matcher
 
 KINDS = ("tenant", "administrator", "archive")
 ENGINES = ("prometheus", "victoriametrics")
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +115,7 @@ class Config:
 
 
 def load(path: str) -> Config:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse(json.load(file))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return configuration.load(path, parse)
 
 
 def parse(value: Any) -> Config:

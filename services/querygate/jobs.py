@@ -191,7 +191,7 @@ def run_job(config: Config, jobs: JobStore, job_id: str) -> None:
         jobs.done(job_id, plan.source, asyncio.run(_fetch(config, plan)))
     except Refused as problem:
         jobs.failed(job_id, problem)
-    except Exception as error:
+    except Exception as error:  # the asker hears of it whatever it was; huey logs it
         jobs.failed(job_id, Refused(502, "store", f"broken off ({type(error).__name__}): ask again"))
         raise
     finally:

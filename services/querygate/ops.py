@@ -18,7 +18,7 @@ def application(gate: Gate) -> Starlette:
         try:
             await anyio.to_thread.run_sync(gate.audit.open)
             await anyio.to_thread.run_sync(gate.jobs.counts)
-        except Exception as error:
+        except Exception as error:  # whatever keeps us from working is the answer
             return PlainTextResponse(f"not ready: {error}\n", 503)
         return PlainTextResponse("ready\n")
 

@@ -39,7 +39,7 @@ _OPERATORS = words("+ - * / % ^ atan2 == != > < >= <= and or unless")
 _MATCHES = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 
-class Unreadable(Exception):  # noqa: N818
+class Unreadable(Exception):
     """Not PromQL: MetricsQL, a slip, or something that nobody should send."""
 
 

@@ -10,7 +10,7 @@ _TYPES = {400: "bad_data", 403: "forbidden", 404: "not_found", 405: "bad_data", 
           503: "timeout"}  # fmt: skip
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """No answer, with a reason that the asker can act on. `reason` is one word, for counters."""
 
     def __init__(self, status: int, reason: str, text: str) -> None:

@@ -141,7 +141,7 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text.encode())
 
-    do_GET = do_POST  # noqa: N815
+    do_GET = do_POST  # noqa: N815  # http.server looks for this name
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

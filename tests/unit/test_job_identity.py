@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from services.configuration import ConfigError
 from services.nodeagent import identity
-from services.nodeagent.config import ConfigError
 from services.nodeagent.identity import Membership, membership, owner, paths, roots, tenants
 
 HEX = "0123456789abcdef" * 4

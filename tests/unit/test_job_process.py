@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_kit import Bed, library, replace, stop
+from nvml_kit import Bed, replace, stop
 
-from services import build
 from services.nodeagent import job as job_process
 from services.nodeagent.identity import Membership
 from services.nodeagent.job import Jobs
@@ -28,13 +27,6 @@ from services.nodeagent.settings import parse
 LOOP = "import sys, time\nwhile True:\n    print('loss=1.0', flush=True)\n    time.sleep(0.05)\n"
 
 
-@pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("build")
-    build.build(directory)
-    return directory / "nodeagent.pyz"
-
-
 def local_types() -> list[str]:
     """Whatever this machine's temporary directory lies on counts as local here."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
@@ -42,8 +34,8 @@ def local_types() -> list[str]:
 
 
 @pytest.fixture
-def bed(tmp_path: Path, program: Path) -> Iterator[Bed]:
-    bed = Bed(tmp_path, program, word="job")
+def bed(tmp_path: Path, nodeagent: Path) -> Iterator[Bed]:
+    bed = Bed(tmp_path, nodeagent, word="job")
     bed.value |= {
         "training": [f"sbtrain_{os.getpid()}.py"],  # of this test alone, on a machine that runs others
         "tenants": {"uids": {str(os.getuid()): "alpha"}},
@@ -192,12 +184,11 @@ def test_another_users_loop_is_that_users_whatever_it_says(bed: Bed) -> None:
 
 
 def test_gpu_series_carry_the_job_that_computes_there(
-    bed: Bed, training: Callable[[], subprocess.Popen[bytes]], tmp_path_factory: pytest.TempPathFactory
+    bed: Bed, training: Callable[[], subprocess.Popen[bytes]], fake_nvml: Path
 ) -> None:
     """Both processes together: NVML's list of processes goes one way, names come back."""
-    fake = library(tmp_path_factory.mktemp("fake"))
     (bed.directory / "sample").mkdir()
-    sample = Bed(bed.directory / "sample", bed.program, fake)
+    sample = Bed(bed.directory / "sample", bed.program, fake_nvml)
     bed.value |= {"training": [], "gpus": sample.value["gpus"]}
     sample.value["jobs"] = bed.value["jobs"]
     loop = training()

@@ -31,7 +31,7 @@ def load(name: str) -> types.ModuleType:
     return module
 
 
-class Given(Exception):  # noqa: N818  # no error: it carries the spec out of main()
+class Given(Exception):  # no error: it carries the spec out of main()
     pass
 
 

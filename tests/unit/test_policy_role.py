@@ -13,6 +13,7 @@ from ansible.errors import AnsibleFilterError
 from control_kit import make_key
 
 from filter_plugins import policy
+from services import configuration
 from services.level import accept, issue, send
 
 MODEL: dict[str, Any] = {
@@ -67,7 +68,7 @@ def test_both_programs_read_what_the_role_writes(tmp_path: Path) -> None:
     assert issue.main(["--check", str(path)]) == 0
     value = policy.accept(MODEL, "rack1", state="/s", configuration="/c", admin_socket="/a")
     path.write_text(json.dumps(value))
-    found = accept.load(str(path))
+    found = configuration.load(str(path), accept.parse)
     assert found.levels == {"full": 0, "core": 700}
     assert accept.main(["--check", str(path)]) == 0
     path.write_text("{}")

@@ -14,6 +14,7 @@ from querygate.kit import configuration, model
 from sideband.contract import compile_site
 from sideband.querygate import compile_querygate
 
+from services.configuration import ConfigError
 from services.querygate import config as configs
 
 SOUND = configuration(Path("/nowhere"), {})
@@ -90,7 +91,7 @@ def test_a_defect_is_named(name: str, tmp_path: Path) -> None:
     change(value)
     path = tmp_path / "querygate.json"
     path.write_text(json.dumps(value))
-    with pytest.raises(configs.ConfigError, match=says):
+    with pytest.raises(ConfigError, match=says):
         configs.load(str(path))
 
 

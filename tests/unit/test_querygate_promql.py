@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.querygate import promql
-from services.querygate.promql_tree import Matcher, Node, Selector, Unreadable, parse
+from services.querygate.promql_tree import Matcher, Selector, Unreadable, parse
 from services.querygate.promql_words import quote
 from services.querygate.refusal import Refused
 
@@ -74,19 +74,15 @@ LEAVES = st.one_of(
 QUERIES = st.recursive(LEAVES, vectors, max_leaves=6)
 
 
-def read(text: str) -> Node:
-    return parse(text)
-
-
 @given(QUERIES)
 @settings(max_examples=120, deadline=None)
 def test_what_is_written_reads_as_the_same_tree(text: str) -> None:
     try:
-        tree = read(text)
+        tree = parse(text)
     except Unreadable:
         return
     once = promql.write(tree, 60)
-    again = read(once)
+    again = parse(once)
     assert promql.write(again, 60) == once
     assert [s.matchers for s in promql.selectors(again)] == [s.matchers for s in promql.selectors(tree)]
     assert promql.reach(again, 1e9, 1.1e9, 60) == promql.reach(tree, 1e9, 1.1e9, 60)
@@ -97,10 +93,10 @@ def test_what_is_written_reads_as_the_same_tree(text: str) -> None:
 def test_the_wall_stands_in_every_alternative_of_every_selector(text: str) -> None:
     """Whatever a client writes: read the injected text again and look at each selector."""
     try:
-        tree = read(text)
+        tree = parse(text)
     except Unreadable:
         return
-    walled = read(promql.write(tree, 60, [WALL]))
+    walled = parse(promql.write(tree, 60, [WALL]))
     before, after = promql.selectors(tree), promql.selectors(walled)
     assert len(before) == len(after)
     for own, made in zip(before, after):
@@ -113,7 +109,7 @@ def test_the_wall_stands_in_every_alternative_of_every_selector(text: str) -> No
 @given(VALUES)
 @settings(max_examples=120, deadline=None)
 def test_a_string_never_ends_early(value: str) -> None:
-    tree = read(f"up{{a={quote(value)}}}")
+    tree = parse(f"up{{a={quote(value)}}}")
     assert isinstance(tree, Selector)
     assert tree.matchers == (Matcher("a", "=", value),)
 
@@ -122,10 +118,10 @@ def test_a_string_never_ends_early(value: str) -> None:
 @settings(max_examples=120, deadline=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        tree = read(text)
+        tree = parse(text)
     except (Unreadable, Refused):
         return
-    assert read(promql.write(tree, 60)) is not None
+    assert parse(promql.write(tree, 60)) is not None
 
 
 @pytest.mark.parametrize(
@@ -155,7 +151,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 )
 def test_written(text: str, written: str) -> None:
     extra = [] if "alpha" not in written else [WALL]
-    assert promql.write(read(text), 60, extra) == written
+    assert promql.write(parse(text), 60, extra) == written
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,7 @@ def test_written(text: str, written: str) -> None:
 )  # fmt: skip
 def test_what_is_not_on_the_list_is_unreadable(text: str) -> None:
     with pytest.raises(Unreadable):
-        read(text)
+        parse(text)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +173,7 @@ def test_what_is_not_on_the_list_is_unreadable(text: str) -> None:
 )  # fmt: skip
 def test_what_would_hurt_the_parser_is_refused_before(text: str) -> None:
     with pytest.raises(Refused) as refused:
-        read(text)
+        parse(text)
     assert refused.value.status == 422
 
 
@@ -201,7 +197,7 @@ def test_what_would_hurt_the_parser_is_refused_before(text: str) -> None:
     ],
 )
 def test_reach(text: str, earliest: float, latest: float, widest: float, inner: int) -> None:
-    found = promql.reach(read(text), 1000, 2000, 100)
+    found = promql.reach(parse(text), 1000, 2000, 100)
     assert (found.earliest, found.latest, found.widest, found.inner_points) == (
         earliest,
         latest,
@@ -225,7 +221,7 @@ def test_reach(text: str, earliest: float, latest: float, widest: float, inner: 
 )
 def test_labels_of_the_wall_are_not_written(text: str, passes: bool) -> None:
     if passes:
-        promql.forbid_writing(read(text), ("rack", "tenant"))
+        promql.forbid_writing(parse(text), ("rack", "tenant"))
     else:
         with pytest.raises(Refused, match="whose series"):
-            promql.forbid_writing(read(text), ("rack", "tenant"))
+            promql.forbid_writing(parse(text), ("rack", "tenant"))

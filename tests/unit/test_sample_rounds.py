@@ -19,15 +19,15 @@ class NVMLError(Exception):
     pass
 
 
-class NVMLError_LibRmVersionMismatch(NVMLError):  # noqa: N801, N818
+class NVMLError_LibRmVersionMismatch(NVMLError):  # noqa: N801  # NVIDIA's spelling
     pass
 
 
-class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801, N818
+class NVMLError_FunctionNotFound(NVMLError):  # noqa: N801  # NVIDIA's spelling
     pass
 
 
-class NVMLError_NotSupported(NVMLError):  # noqa: N801, N818
+class NVMLError_NotSupported(NVMLError):  # noqa: N801  # NVIDIA's spelling
     pass
 
 
@@ -37,7 +37,7 @@ class Binding:
     NVMLError = NVMLError
     NVMLError_FunctionNotFound = NVMLError_FunctionNotFound
     NVMLError_NotSupported = NVMLError_NotSupported
-    nvmlMemory_v2 = 2  # noqa: N815
+    nvmlMemory_v2 = 2  # noqa: N815  # NVIDIA's spelling
     trouble: type[Exception] | None = None
     opened = 0
 

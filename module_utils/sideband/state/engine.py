@@ -189,11 +189,8 @@ class Engine(Planner):
             units.reload_manager(self.system)
         for name in plan.prune_units:
             # Of units whose file was ours: what enables a vendor's unit is not ours to take away.
-            if self._brought(units.unit_file(name)) and not self.system.exists(units.unit_file(name)):
+            if self.record.brought(units.unit_file(name)) and not self.system.exists(units.unit_file(name)):
                 units.remove_wants(self.system, name)
-
-    def _brought(self, path: str) -> bool:
-        return bool(self.record.originals.get(path, {}).get("type") == "nothing")
 
     def _run_units(self, plan: Plan) -> None:
         started: list[str] = []

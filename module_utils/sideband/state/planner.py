@@ -276,7 +276,7 @@ class Planner:
             ]
 
     def _before(self, name: str) -> dict[str, bool]:
-        ours = self.record.originals.get(units.unit_file(name), {}).get("type") == "nothing"
+        ours = self.record.brought(units.unit_file(name))
         return {"enabled": False, "active": False} if ours else self.record.units[name]
 
     def _plan_units(self, plan: Plan) -> None:

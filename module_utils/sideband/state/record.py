@@ -61,6 +61,10 @@ class Record:
     def exists(self) -> bool:
         return self != Record(self.owner)
 
+    def brought(self, path: str) -> bool:
+        """Whether nothing stood there before us."""
+        return bool(self.originals.get(path, {}).get("type") == "nothing")
+
 
 def directory(owner: str) -> str:
     return f"{GENERATIONS}/{owner}"
