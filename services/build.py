@@ -25,10 +25,12 @@ LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))
 
 # program: its entry, the services packages in it, and the modules of the library that it shares
 PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
-    "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent",), ("documents",)),
+    "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent", "tail"), ("documents",)),
     "level": ("services.level.issue", "sys.argv[1:]", ("level",), ("documents",)),
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
+    "keeper": ("services.keeper.program", "sys.argv[1:]", ("keeper",), ()),
+    "spool": ("services.spool.program", "sys.argv[1:]", ("spool",), ()),
     # Run by its own environment's Python, which holds the packages that it needs.
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
 }
@@ -45,6 +47,7 @@ def members(program: str) -> dict[str, bytes]:
         "services/__init__.py": (HERE / "__init__.py").read_bytes(),
         "services/configuration.py": (HERE / "configuration.py").read_bytes(),
         "services/durable.py": (HERE / "durable.py").read_bytes(),
+        "services/relp.py": (HERE / "relp.py").read_bytes(),
         "sideband/__init__.py": b"",
     }
     for package in packages:
