@@ -71,7 +71,9 @@ class Files:
             owners = self._owners(one, before)
             if key != before:
                 self._between(path, one, before, owners, clock)
-            if self._adopt(one if one.inode is None else Wanted(path, path, one.labels, one.form), clock, owners):
+            if self._adopt(
+                one if one.inode is None else Wanted(path, path, one.labels, one.form), clock, owners
+            ):
                 self.paths[path] = key
 
     def _owners(self, one: Wanted, before: tuple[int, int] | None) -> frozenset[int] | None:
@@ -84,11 +86,18 @@ class Files:
 
     def _last(self, path: str) -> tuple[int, int] | None:
         """Of the files that are read and had this name, the one that was written to last."""
-        found = [(os.fstat(one.handle).st_mtime_ns, key) for key, one in self.open.items() if one.path == path]
+        found = [
+            (os.fstat(one.handle).st_mtime_ns, key) for key, one in self.open.items() if one.path == path
+        ]
         return max(found)[1] if found else None
 
     def _between(
-        self, path: str, one: Wanted, before: tuple[int, int] | None, owners: frozenset[int] | None, clock: float
+        self,
+        path: str,
+        one: Wanted,
+        before: tuple[int, int] | None,
+        owners: frozenset[int] | None,
+        clock: float,
     ) -> None:
         """Rotated: files that had this name since our last look, the one we knew among them."""
         since = self._started  # of a path that is new to us, what was written before is history
@@ -102,7 +111,9 @@ class Files:
         for name in names:
             status = os.lstat(name)
             key = (status.st_dev, status.st_ino)
-            if key in entries or (key not in self.open and key not in self._closed_keys and status.st_mtime_ns >= since):
+            if key in entries or (
+                key not in self.open and key not in self._closed_keys and status.st_mtime_ns >= since
+            ):
                 self._adopt(Wanted(path, name, one.labels, one.form), clock, owners)
 
     def _adopt(self, one: Wanted, clock: float, owners: frozenset[int] | None = None) -> bool:
@@ -170,7 +181,11 @@ class Files:
             if gone and follower.behind_bytes and idle > 2 * LINGER_SECONDS:
                 # Its space cannot be freed while we hold it.
                 self.counts["vanished_bytes"] += follower.behind_bytes
-            elif not follower.quiet or (follower.wanted and not gone) or idle < (5.0 if gone else LINGER_SECONDS):
+            elif (
+                not follower.quiet
+                or (follower.wanted and not gone)
+                or idle < (5.0 if gone else LINGER_SECONDS)
+            ):
                 continue
             self.counts["truncated"] += follower.truncated
             self.left_out += follower.stream.left_out

@@ -75,7 +75,10 @@ class Journal:
         command = [word for word in self._command if word != "--no-tail" or self._read_cursor]
         try:
             self._child = subprocess.Popen(
-                [*command, *where], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                [*command, *where],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         except OSError:
             return
@@ -192,6 +195,12 @@ class Journal:
         pieces = [message[at : at + LINE_BYTES] for at in range(0, len(message), LINE_BYTES)][:_PARTS] or [""]
         last = len(pieces) - 1
         return [
-            replace(first, at=number + at, text=piece, part=at < last, end=number + (at + 1 if at < last else _PARTS))
+            replace(
+                first,
+                at=number + at,
+                text=piece,
+                part=at < last,
+                end=number + (at + 1 if at < last else _PARTS),
+            )
             for at, piece in enumerate(pieces)
         ]

@@ -52,9 +52,7 @@ def own_time(text: str, read: int) -> int:
         return _believed([moment, _local(moment)], read)
     glog = _GLOG.match(head)
     if glog:
-        return _without_year(
-            [int(glog.group(at)) for at in (2, 3, 4, 5, 6)], glog.group(7), read
-        )
+        return _without_year([int(glog.group(at)) for at in (2, 3, 4, 5, 6)], glog.group(7), read)
     old = _SYSLOG.search(head)
     if old:
         day_text = _SYSLOG_DAY.search(old.group(0))

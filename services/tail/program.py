@@ -54,7 +54,9 @@ def _rules(value: Any) -> bool:
 
 def _paths(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(one, dict) and str(one.get("path", "")).startswith("/") and not set(one) - {"path", "tenant"}
+        isinstance(one, dict)
+        and str(one.get("path", "")).startswith("/")
+        and not set(one) - {"path", "tenant"}
         for one in value
     )
 
@@ -113,7 +115,9 @@ class Program:
         choice = Choice(config["rules"])
         self.jobs = wanted.Jobs(config["jobs"])
         self.files = Files(config["node"], choice)
-        self.journal = Journal(config["node"], self.jobs, tenants.of_uid, choice) if config["journal"] else None
+        self.journal = (
+            Journal(config["node"], self.jobs, tenants.of_uid, choice) if config["journal"] else None
+        )
         self.sender = relp.Sender(
             (config["address"], config["port"]), self._context(), config["node"], window=_WINDOW
         )
@@ -267,7 +271,9 @@ class Program:
         counts = dict(self.files.counts)
         open_files = list(self.files.open.values())
         counts["truncated"] += sum(one.truncated for one in open_files)
-        streams = [one.stream for one in open_files] + list(self.journal.streams.values() if self.journal else ())
+        streams = [one.stream for one in open_files] + list(
+            self.journal.streams.values() if self.journal else ()
+        )
         simple = (
             ("records_taken_total", "counter", "Records that the private rsyslog has on disk.", self.taken),
             ("left_out_total", "counter", "Records left out by the contract's rules.",
@@ -286,18 +292,25 @@ class Program:
             family = Family(f"sideband_logs_{name}", kind, text)
             family.add(value)
             found.append(family)
-        troubles = Family("sideband_logs_troubles_total", "counter", "What cost or may cost lines, by reason.")
+        troubles = Family(
+            "sideband_logs_troubles_total", "counter", "What cost or may cost lines, by reason."
+        )
         for reason, count in counts.items():
             troubles.add(count, reason=reason)
         return [*found, troubles]
 
     def _spool_bytes(self) -> int:
-        with contextlib.suppress(OSError), os.scandir(self.config["spool_directory"] or "/nonexistent") as entries:
+        with (
+            contextlib.suppress(OSError),
+            os.scandir(self.config["spool_directory"] or "/nonexistent") as entries,
+        ):
             return sum(entry.stat().st_size for entry in entries if entry.is_file())
         return 0
 
     def _mended(self) -> int:
-        raw = durable.read(os.path.join(self.config["spool_directory"] or "/nonexistent", "damaged.count"), 64)
+        raw = durable.read(
+            os.path.join(self.config["spool_directory"] or "/nonexistent", "damaged.count"), 64
+        )
         return int(raw) if raw and raw.strip().isdigit() else 0
 
     def run(self) -> None:

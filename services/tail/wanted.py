@@ -97,7 +97,9 @@ class Jobs:
         self.by_name, self.by_pid, self.files = by_name, by_pid, files
 
 
-def containers(jobs: Jobs, tenants: Tenants, roots: Sequence[str] = (_DOCKER, _PODMAN, _PODS)) -> Iterator[Wanted]:
+def containers(
+    jobs: Jobs, tenants: Tenants, roots: Sequence[str] = (_DOCKER, _PODMAN, _PODS)
+) -> Iterator[Wanted]:
     docker, podman, pods = roots
     for pattern, form in ((docker, "docker"), (podman, "cri")):
         for path in glob.iglob(pattern):
