@@ -26,6 +26,7 @@ from lab.sblab import (
     uml,
 )
 from lab.sblab.say import LabError, run
+from services import wheels
 
 LAB = topology.load()
 NODE, SWITCH, MGMT, USER = (LAB.hosts[name] for name in ("node1", "tor1", "mgmt1", "user1"))
@@ -257,8 +258,8 @@ def test_no_servers_name_is_in_the_labs_files() -> None:
 
 def test_an_archive_is_the_same_bytes_whoever_packs_it_and_when() -> None:
     files = {"vmagent": b"agent", "victoria-metrics": b"store"}
-    packed = archives.pack(files)
-    assert packed == archives.pack(dict(reversed(files.items())))
+    packed = wheels.pack(files, 0o755)
+    assert packed == wheels.pack(dict(reversed(files.items())), 0o755)
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         assert [(each.name, each.mode, each.uid, each.mtime) for each in tar] == [
             ("victoria-metrics", 0o755, 0, 0),
@@ -270,7 +271,8 @@ def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packa
     spec = archives.wanted()
     # promtool comes with prometheus
     held = {*mirror.wanted()[spec["suite"]], "promtool"}
-    assert set(spec["components"]) == set(software.ARCHIVED)
+    python = {component.name for component in wheels.COMPONENTS}
+    assert set(spec["components"]) | python == set(software.ARCHIVED)
     for name, component in spec["components"].items():
         assert set(component) <= held
         programs = {file for paths in component.values() for file in paths.values()}
@@ -280,6 +282,7 @@ def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packa
 def test_an_archive_of_other_packages_is_packed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = {"suite": "trixie", "components": {"node_exporter": {"ne": {"usr/bin/x": "node_exporter"}}}}
     monkeypatch.setattr(archives, "wanted", lambda: spec)
+    monkeypatch.setattr(wheels, "COMPONENTS", ())
     monkeypatch.setattr(
         archives, "_programs", lambda package, paths: {"node_exporter": package.name.encode()}
     )
