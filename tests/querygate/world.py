@@ -44,6 +44,15 @@ def series() -> list[Series]:
     return found
 
 
+def as_text(found: list[Series]) -> bytes:
+    """In Prometheus' text form with times, as VictoriaMetrics imports it."""
+    lines = []
+    for labels, samples in found:
+        inside = ",".join(f'{name}="{value}"' for name, value in labels if name != "__name__")
+        lines += [f"{dict(labels)['__name__']}{{{inside}}} {value:g} {at}" for value, at in samples]
+    return "\n".join(lines).encode() + b"\n"
+
+
 def foreign(answer: Answer) -> int:
     """How many series or lines of beta an answer shows, or figures that cannot come from alpha's own."""
     text = answer.text
