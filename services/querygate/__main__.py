@@ -93,7 +93,9 @@ def work(config: Config) -> None:
     jobs = JobStore(config)
     jobs.prepare()
     jobs.interrupted()
-    made, _ = queue(config, jobs)
+    made, enqueue = queue(config, jobs)
+    for job in jobs.queued():
+        enqueue(job)  # twice does no harm: a job is taken once
 
     @made.periodic_task(crontab(minute="*/5"))  # type: ignore[untyped-decorator]
     def purge() -> None:
