@@ -176,9 +176,7 @@ def _coarse(
 def _finest(model: Mapping[str, Any], streams: Iterable[tuple[str, int, int]]) -> Load:
     """What the tier takes that takes samples as they come: everything but what tells of jobs."""
     metrics = model["catalogue"]["metrics"]
-    return _raw(
-        stream for stream in streams if (entry_of(metrics, stream[0]) or {}).get("of") != whose.JOB
-    )
+    return _raw(stream for stream in streams if (entry_of(metrics, stream[0]) or {}).get("of") != whose.JOB)
 
 
 def _left(model: Mapping[str, Any], entry: Mapping[str, Any] | None, tier: str, count: int) -> int:

@@ -104,16 +104,16 @@ def for_jobs(metrics: Sequence[Mapping[str, Any]], tier: str) -> list[dict[str, 
         if entry["of"] != whose.GPU:
             continue
         if tier in entry["keep"] or entry["kind"] != "mixed":
-            says = statistics(entry, entry["name"], tier)
+            says = list(statistics(entry, entry["name"], tier))
         else:
-            says = (*COUNTER_STATISTICS, *GAUGE_STATISTICS)
+            says = [*COUNTER_STATISTICS, *GAUGE_STATISTICS]
         for ending, outputs in _kinds(entry, says):
             groups.setdefault((ending, tuple(outputs)), []).append(entry)
     rules = []
-    for (ending, outputs), entries in groups.items():
+    for (ending, kept), entries in groups.items():
         names = [entry["name"] for entry in entries]
         without = {name for entry in entries for name in _longer(metrics, entry)} - set(names)
-        rule = _rule(names, sorted(without), ending, list(outputs), list(OF_A_JOB), 'job!=""')
+        rule = _rule(names, sorted(without), ending, list(kept), list(OF_A_JOB), 'job!=""')
         rules.append({**rule, "of_jobs": True})
     return rules
 

@@ -106,7 +106,10 @@ def _fan_out(site: Site, noun: Mapping[str, Any] | None) -> Record:
     goes there as it comes."""
     metrics = catalogue.parse(noun)["metrics"]
     first, *others = site.tiers
-    return {first.name: whose.finest(metrics), **{tier.name: whose.whole(metrics, tier.name) for tier in others}}
+    return {
+        first.name: whose.finest(metrics),
+        **{tier.name: whose.whole(metrics, tier.name) for tier in others},
+    }
 
 
 def _budget(site: Site, noun: Mapping[str, Any] | None, groups: Mapping[str, Iterable[str]]) -> Record:

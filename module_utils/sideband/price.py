@@ -51,8 +51,8 @@ ROOMY_NODE = NodeSize(cpus=256, disks=32, interfaces=32, filesystems=32, gpus=16
 SMALL_NODE = NodeSize(cpus=2, disks=1, interfaces=4, filesystems=3)
 
 # (beginning of a name, names in the family when a pattern takes all of it, series per name's unit, unit).
-# Counted on node_exporter 1.9 with its default collectors, and on what nodeagent and curves write. Of Xid errors
-# a GPU has had two kinds; a job says the six of its quantities that most frameworks print.
+# Counted on node_exporter 1.9 with its default collectors, and on what nodeagent and curves write. A GPU has
+# had two kinds of Xid errors; a job says the six of its quantities that most frameworks print.
 FAMILIES = (
     ("DCGM_FI_DEV_", 18, 1, "gpus"),
     ("sideband_gpu_xid_errors_total", 1, 2, "gpus"),

@@ -189,7 +189,9 @@ def dimensions(facts: Facts) -> Iterator[Error]:
                 path = f"sideband_catalogue.metrics[{entry['name']}].keep.{tier}.dimensions"
                 of = entry.get("of", whose.NODE)
                 if dimension in RECEIVERS_OWN or (of != whose.NODE and dimension in whose.LABELS):
-                    hint = "node, rack and site always survive, and job and tenant of GPUs and jobs; remove it"
+                    hint = (
+                        "node, rack and site always survive, and job and tenant of GPUs and jobs; remove it"
+                    )
                     yield Error(SITE, path, "names what is kept anyway", got(dimension), hint)
                 elif dimension not in known:
                     hint = nearest(dimension, known, "") or "add it there first, with its values"

@@ -1,8 +1,8 @@
 """Whom a series tells of: of a node, a GPU or a job (A2, Q5; docs/adr/0009).
 
-`job` and `tenant` ride on series of GPUs and jobs alone, and only as far as the region. Here is what that means
-for each hop: the dictionary that a node works with, what a rack admits, and what a region sends to which tier.
-The rules are vmagent's own relabelling rules, as data.
+`job` and `tenant` ride on series of GPUs and jobs alone, and only as far as the region. Here is what that
+means for each hop: the dictionary that a node works with, what a rack admits, and what a region sends to
+which tier. The rules are vmagent's own relabelling rules, as data.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def pattern(listed: Iterable[str]) -> str:
     wanted = list(dict.fromkeys(listed))
     stems = [name[:-1] for name in wanted if name.endswith("*")]
     short = [
-        name
-        for name in wanted
-        if not any(name.startswith(stem) and name != f"{stem}*" for stem in stems)
+        name for name in wanted if not any(name.startswith(stem) and name != f"{stem}*" for stem in stems)
     ]
     return "|".join(name.replace("*", ".*") for name in short)
 
@@ -51,7 +49,7 @@ def kept_whole(metrics: Iterable[Mapping[str, Any]], tier: str) -> list[str]:
     ]
 
 
-# -- the node -------------------------------------------------------------------------------------------------
+# -- the node --------------------------------------------------------------------------------------------
 
 
 def dictionary(tenants: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -69,7 +67,7 @@ def unscraped(metrics: Sequence[Mapping[str, Any]]) -> list[Rule]:
     return [{"if": _selector(listed, f'job="{SCRAPED}"'), "target_label": "job", "replacement": ""}]
 
 
-# -- the rack -------------------------------------------------------------------------------------------------
+# -- the rack --------------------------------------------------------------------------------------------
 
 
 def admitted(
@@ -94,21 +92,43 @@ def admitted(
         rules.append({"if": _selector(both), "action": "labelkeep", "regex": regex})
     for name, label in {"job": {"pattern": _JOB, "values": [], "max_length": 128}, **known}.items():
         rules += [_emptied(both, name, allowed) for allowed in _allowed(label)]
-    rules.append({"if": _selector(both, 'job=""'), "action": "labeldrop", "regex": "tenant"})
     if jobs:
         rules.append({"if": _selector(jobs, 'job=""'), "action": "drop"})
     listed = list(tenants)
     for rack in racks:
         own = "|".join(re.escape(one["name"]) for one in listed if rack in one["racks"])
-        said = [f'rack="{rack}"', 'job!=""', *([f"tenant!~{_quoted(own)}"] if own else [])]
-        rules.append({"if": _selector(both, *said), "target_label": "tenant", "replacement": NOBODY})
+        strange = [f"tenant!~{_quoted(own)}"] if own else []
+        for sign in ('job!=""', 'tenant!=""'):
+            told = _selector(both, f'rack="{rack}"', sign, *strange)
+            rules.append({"if": told, "target_label": "tenant", "replacement": NOBODY})
     return rules
 
 
+def made_here(racks: Mapping[str, Iterable[str]], mark: str, secret: str) -> list[Rule]:
+    """What the receiver's own `curves` hands in, known by a label that nobody else can name: whose lines they
+    were, `curves` has from the sender's certificate, and the rack from the contract. `secret` is the label
+    under which the front hands in a sender's name."""
+    return [
+        {
+            "source_labels": [mark, "node"],
+            "separator": ";",
+            "regex": f"1;({'|'.join(re.escape(node) for node in nodes)})",
+            "target_label": label,
+            "replacement": replacement,
+        }
+        for rack, nodes in racks.items()
+        for label, replacement in ((secret, "$1"), (f"{secret}_rack", rack))
+    ]
+
+
 def _allowed(label: Mapping[str, Any]) -> list[str]:
-    values = "|".join(re.escape(value) for value in label["values"])
-    lengths = [] if values else [f".{{0,{min(int(label['max_length']), 1000)}}}"]
-    return [f"(?:{values or label['pattern']})?", *lengths]
+    """Expressions that a value must match, or be absent; its length is one more where the pattern has no
+    end."""
+    if label["values"]:
+        return [f"(?:{'|'.join(re.escape(value) for value in label['values'])})?"]
+    endless = re.search(r"[*+]|\{[0-9]+,\}", re.sub(r"\\.|\[[^\]]*\]", "x", label["pattern"]))
+    lengths = [f".{{0,{min(int(label['max_length']), 1000)}}}"] if endless else []
+    return [f"(?:{label['pattern']})?", *lengths]
 
 
 def _emptied(listed: Sequence[str], label: str, allowed: str) -> Rule:
@@ -119,7 +139,7 @@ def _emptied(listed: Sequence[str], label: str, allowed: str) -> Rule:
     }
 
 
-# -- the region -----------------------------------------------------------------------------------------------
+# -- the region ------------------------------------------------------------------------------------------
 
 
 def finest(metrics: Sequence[Mapping[str, Any]]) -> list[Rule]:

@@ -81,7 +81,12 @@ def test_the_longest_entry_holds() -> None:
         {
             "periods": {"fast": "5s"},
             "metrics": [
-                {"name": name, "class": "core", "kind": kind, "period": "fast"}  # of a node, if nothing is said
+                {
+                    "name": name,
+                    "class": "core",
+                    "kind": kind,
+                    "period": "fast",
+                }  # of a node, if nothing is said
                 for name, kind in (("a_*", "mixed"), ("a_b_*", "gauge"), ("a_b_c", "counter"))
             ],
         }

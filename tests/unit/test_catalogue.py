@@ -12,7 +12,8 @@ from sideband.contract import compile_site
 NAMES = (
     "node_load1", "node_load5", "node_cpu_seconds_total", "node_disk_reads_completed_total",
     "node_disk_io_now", "node_disk_info", "site_things_total", "site_thing", "DCGM_FI_DEV_GPU_TEMP",
-    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "sideband_gpu_lost", "sideband_gpu_xid_any_total", "sideband_job_info",
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "sideband_gpu_lost", "sideband_gpu_xid_any_total",
+    "sideband_job_info",
 )  # fmt: skip
 
 
