@@ -32,6 +32,7 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
     "keeper": ("services.keeper.program", "sys.argv[1:]", ("keeper",), ()),
+    "logexport": ("services.logexport.program", "sys.argv[1:]", ("logexport",), ()),
     "spool": ("services.spool.program", "sys.argv[1:]", ("spool",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
 }

@@ -17,6 +17,9 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "prometheus": {"prometheus": "prometheus", "promtool": "promtool"},
     "victoria_metrics": {"victoria_metrics": "victoria-metrics", "vmagent": "vmagent"},
     "node_exporter": {"node_exporter": "node_exporter"},
+    "victoria_logs": {"victoria_logs": "victoria-logs"},
+    # With its modules and libraries. Never a package: that would be the system's own logger.
+    "rsyslog": {"rsyslogd": "sbin/rsyslogd"},
     # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
     "querygate_packages": {},
 }
@@ -29,6 +32,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
+    "logs": ("haproxy", "victoria_logs", "curl", "zstd"),
     "gateway": ("haproxy", "querygate_packages"),
 }
 ROOM = "/opt/sideband"

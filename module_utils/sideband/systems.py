@@ -24,6 +24,10 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "victoria_logs",
+    "rsyslog",
+    "curl",
+    "zstd",
     "service_python",
     "querygate_packages",
     "openssh_client",
@@ -35,6 +39,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "prometheus": ("prometheus", "promtool"),
     "victoria_metrics": ("victoria_metrics", "vmagent"),
     "node_exporter": ("node_exporter",),
+    "victoria_logs": ("victoria_logs",),
+    "rsyslog": ("rsyslogd",),
 }
 # `python` is what Ansible finds on every host, `service_python` what our own services run on.
 PATHS = ("python", "service_python", "nologin", "package_source")
