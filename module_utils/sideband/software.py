@@ -17,6 +17,8 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "prometheus": {"prometheus": "prometheus", "promtool": "promtool"},
     "victoria_metrics": {"victoria_metrics": "victoria-metrics", "vmagent": "vmagent"},
     "node_exporter": {"node_exporter": "node_exporter"},
+    # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
+    "querygate_packages": {},
 }
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
@@ -27,7 +29,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
-    "gateway": ("haproxy",),
+    "gateway": ("haproxy", "service_python", "querygate_packages"),
 }
 ROOM = "/opt/sideband"
 

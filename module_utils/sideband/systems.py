@@ -24,6 +24,8 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "service_python",
+    "querygate_packages",
     "openssh_client",
 )
 # The programs of ours that come with each, by the name that roles call them.
@@ -34,7 +36,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "victoria_metrics": ("victoria_metrics", "vmagent"),
     "node_exporter": ("node_exporter",),
 }
-PATHS = ("python", "nologin", "package_source")
+# `python` is what Ansible finds on every host, `service_python` what our own services run on.
+PATHS = ("python", "service_python", "nologin", "package_source")
 
 
 class SystemsError(Exception):
