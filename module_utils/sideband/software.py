@@ -33,7 +33,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
     "logs": ("haproxy", "victoria_logs", "curl", "zstd"),
-    "gateway": ("haproxy", "querygate_packages"),
+    "gateway": ("haproxy", "service_python", "querygate_packages"),
 }
 ROOM = "/opt/sideband"
 

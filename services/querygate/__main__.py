@@ -64,7 +64,7 @@ def server(application: ASGIApp) -> _Server:
         uvicorn.Config(
             application, http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             proxy_headers=False, server_header=False, date_header=True, timeout_keep_alive=75,
-            h11_max_incomplete_event_size=98304, timeout_graceful_shutdown=30,
+            h11_max_incomplete_event_size=98304, timeout_graceful_shutdown=5,
         )
     )  # fmt: skip
 

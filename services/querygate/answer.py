@@ -13,36 +13,49 @@ from typing import IO
 IN_MEMORY = 262_144  # bytes of one answer
 _PIECE = 65_536
 _BEGINNING = 4_096
-_BETWEEN = b'"},{"'
+_LIST = b'"data":['
+LABEL_SETS, NAMES = b'"},{"', b'","'  # what stands between two rows of a list
 
 
 class Rows:
-    """How many label sets a store's list holds, counted as it passes.
+    """How many label sets or names a store's list holds, counted as it passes.
 
     The stores print JSON without spaces, label sets are flat and never empty, and a quote inside a string is
-    printed with a backslash before it: `"},{"` stands between two of them. A value that reads `},{` would
-    count as one more; too many is the safe side.
+    printed with a backslash before it: `"},{"` stands between two label sets, `","` between two names. A
+    value that reads `},{` would count as one more; too many is the safe side.
     """
 
-    def __init__(self) -> None:
-        self._beginning = b""
+    def __init__(self, between: bytes = LABEL_SETS) -> None:
+        self._separator = between
+        self._beginning = b""  # up to the list's own
+        self._begun = False
         self._rest = b""
+        self._empty = True
         self._between = 0
 
     def add(self, piece: bytes) -> None:
-        if len(self._beginning) < _BEGINNING:
-            self._beginning = (self._beginning + piece)[:_BEGINNING]
+        if not self._begun:
+            self._beginning += piece
+            _, found, piece = self._beginning.partition(_LIST)
+            if not found:
+                self._beginning = self._beginning[:_BEGINNING]
+                return
+            self._begun = True
+        if not piece:
+            return
+        if self._empty and not self._rest:
+            self._empty = piece.startswith(b"]")
         text = self._rest + piece
-        self._between += text.count(_BETWEEN)
+        self._between += text.count(self._separator)
         # What may begin a separator; a whole one in here was counted.
-        self._rest = text[-(len(_BETWEEN) - 1) :]
+        self._rest = text[-(len(self._separator) - 1) :]
 
     @property
     def found(self) -> int | None:
         """None where it is no list at all."""
-        if b'"data":[' not in self._beginning:
+        if not self._begun:
             return None
-        return 0 if b'"data":[]' in self._beginning else self._between + 1
+        return 0 if self._empty else self._between + 1
 
 
 class Answer:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import anyio
 import httpx
 
-from .answer import Answer, Rows
+from .answer import LABEL_SETS, NAMES, Answer, Rows
 from .config import Tls
 from .moments import spoken
 from .plan import Count, Fields, Plan
@@ -41,7 +41,8 @@ class _Whole:
     def __init__(self, plan: Plan, answer: Answer) -> None:
         self._plan = plan
         self._answer = answer
-        self._rows = Rows() if plan.items else None
+        between = LABEL_SETS if plan.path.endswith("/series") else NAMES
+        self._rows = Rows(between) if plan.items else None
 
     def add(self, piece: bytes) -> None:
         most = self._plan.bytes
@@ -69,7 +70,7 @@ class _Whole:
             raise Refused(502, "store", "the store's answer is not what it should be: ask again")
         if found > self._plan.items:
             raise Refused(
-                422, "series", f"more than {self._plan.items:,} series match: add a matcher, or limit="
+                422, "series", f"more than {self._plan.items:,} match: add a matcher (match[]), or limit="
             )
 
 

@@ -68,8 +68,8 @@ def make_root(directory: Path) -> Path:
             path.chmod(0o666)
     with open(root / "etc/passwd", "a") as users, open(root / "etc/group", "a") as groups:
         users.write("sideband:x:890:890::/nonexistent:/usr/sbin/nologin\n")
-        users.write("sideband-gateway:x:892:890::/nonexistent:/usr/sbin/nologin\n")
-        groups.write("sideband:x:890:\nsideband-accept:x:891:sideband\n")
+        users.write("sideband-gateway:x:892:892::/nonexistent:/usr/sbin/nologin\n")
+        groups.write("sideband:x:890:\nsideband-accept:x:891:sideband\nsideband-gateway:x:892:\n")
     return root
 
 
@@ -169,14 +169,15 @@ class Bench:
         if "EnvironmentFile" in setting:
             secret = (self.root / setting["EnvironmentFile"].lstrip("/")).read_text().strip()
             environment.update([secret.split("=", 1)])
+        group = USERS[setting["Group"]]
         if "RuntimeDirectory" in setting:
             runtime = self.root / "run" / setting["RuntimeDirectory"]
             runtime.mkdir(parents=True, exist_ok=True)
-            os.chown(runtime, USERS[setting["User"]], 890)
+            os.chown(runtime, USERS[setting["User"]], group)
         log = os.open(self.directory / f"{unit}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.processes[unit] = subprocess.Popen(
-            ["ip", "netns", "exec", NAMESPACE, "chroot", f"--userspec={USERS[setting['User']]}:890",
-             "--groups=890,891", str(self.root),
+            ["ip", "netns", "exec", NAMESPACE, "chroot", f"--userspec={USERS[setting['User']]}:{group}",
+             "--groups=890,891,892", str(self.root),
              *shlex.split(setting["ExecStart"])],
             env=environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip

@@ -236,4 +236,6 @@ def test_bounds_hold_before_a_real_store(kit: Kit, tmp_path: Path) -> None:
             assert (said.get("reason"), answer.status) == (reason, 413 if reason == "bytes" else 422), values
         assert gate.ask("/api/v1/query", query="rollup(load[5m])").status == 200
         assert gate.ask("/api/v1/series", match="gpu_util").status == 422
+        assert gate.ask("/api/v1/labels").status == 422  # nothing is cut in silence
+        assert len(rows(gate.ask("/api/v1/labels", limit=2))) == 2
         assert len(rows(gate.ask("/api/v1/series", match="gpu_util", limit=2))) == 2

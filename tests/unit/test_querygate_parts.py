@@ -19,7 +19,7 @@ from querygate.kit import configuration
 from services.querygate import config as configs
 from services.querygate import inbox
 from services.querygate import jobs as jobs_module
-from services.querygate.answer import Answer, Rows
+from services.querygate.answer import LABEL_SETS, NAMES, Answer, Rows
 from services.querygate.audit import Audit
 from services.querygate.degraded import Degraded
 from services.querygate.jobs import JobStore, run_job
@@ -331,11 +331,11 @@ def test_a_job_is_judged_when_it_runs(
 # -- answers
 
 
-@given(st.lists(st.integers(1, 9), max_size=40), st.integers(0, 30))
-def test_rows_are_counted_however_an_answer_is_cut(cuts: list[int], number: int) -> None:
-    data = [{"__name__": "up", "value": '"},{"', "empty": ""} for _ in range(number)]
-    text = json.dumps({"status": "success", "data": data}, separators=(",", ":")).encode()
-    rows, at = Rows(), 0
+@given(st.lists(st.integers(1, 9), max_size=40), st.integers(0, 30), st.booleans())
+def test_rows_are_counted_however_an_answer_is_cut(cuts: list[int], number: int, names: bool) -> None:
+    row = 'a","b' if names else {"__name__": "up", "value": '"},{"', "empty": ""}
+    text = json.dumps({"status": "success", "data": [row] * number}, separators=(",", ":")).encode()
+    rows, at = Rows(NAMES if names else LABEL_SETS), 0
     for cut in [*cuts, len(text)]:
         rows.add(text[at : at + cut])
         at += cut
