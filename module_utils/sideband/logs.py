@@ -12,6 +12,7 @@ Record = dict[str, Any]
 RELAY_PORT, NODE_PORT = 8536, 8535
 STORE_LISTEN, KEEPER_OPS = "127.0.0.1:8537", "127.0.0.1:8539"
 SOCKET = "/run/sideband/keeper/relp.sock"
+_IDENTITY = {"ca": "ca.crt", "certificate": "host.crt", "key": "host.key"}
 # What the keeper holds until the store has it for good; the relays hold the rest.
 KEEPER_BYTES = 64 << 20
 
@@ -43,6 +44,7 @@ def reader(model: Mapping[str, Any], node: str) -> Record:
     return {
         "node": node,
         "port": NODE_PORT,
+        **{key: f"/etc/sideband/node/{file}" for key, file in _IDENTITY.items()},
         "paths": logs["paths"],
         "rules": logs["rules"],
         "bytes_per_second": logs["rate_bytes"],

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import ssl
 import subprocess
-import tarfile
 import time
 import urllib.parse
 from dataclasses import dataclass, field
@@ -17,6 +17,8 @@ from typing import Any
 
 from front.bench import Bench, make_root, run
 from front.client import read_answer, socket_in
+
+from services import relp
 
 PROJECT = Path(__file__).resolve().parents[2]
 NAMESPACE = "sideband-logs"
@@ -49,7 +51,8 @@ class LogBench(Bench):
                        "ANSIBLE_ROLES_PATH": f"{PROJECT}/tests/front/roles:{PROJECT}/roles"}  # fmt: skip
         (directory / "s3.key").write_text("key:secret\n")
         run(
-            str(PROJECT / ".venv/bin/ansible-playbook"), "tests/logs/render.yml",
+            str(PROJECT / ".venv/bin/ansible-playbook"), "tests/logs/render.yml", "--limit", ",".join(HOSTS),
+            "-e", f"sideband_mirror_manifest={PROJECT}/.cache/mirror/manifest.json",
             "-e", f"front_output={directory}", "-e", f"sideband_pki_directory={directory}/pki",
             "-e", f"sideband_rack_secrets_directory={directory}/secrets",
             "-e", json.dumps({"sideband_logs": {**LOGS, "export": {**EXPORT, "secret_file": f"{directory}/s3.key"}}}),
@@ -62,8 +65,8 @@ class LogBench(Bench):
                     users.write(f"{name}:x:{number}:{number}::/nonexistent:/usr/sbin/nologin\n")
                     groups.write(f"{name}:x:{number}:\n")
         archive = next((PROJECT / ".cache/mirror/archives").glob("rsyslog-*.tar.gz"))
-        with tarfile.open(archive) as tar:
-            tar.extractall(bench.root / "opt/sideband/rsyslog", filter="data")
+        (bench.root / "opt/sideband/rsyslog").mkdir(parents=True)
+        run("tar", "-xf", str(archive), "-C", str(bench.root / "opt/sideband/rsyslog"), "--no-same-owner")
         for host in HOSTS:
             content = json.loads((directory / f"{host}.json").read_text())
             bench.fragments[host] = content["fragment"]
@@ -183,3 +186,22 @@ class LogBench(Bench):
     def figures(self) -> dict[str, float]:
         text = self.plain(8539, "/metrics").decode()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines()}
+
+    def relp(self, identity: str, address: tuple[str, int], text: str) -> bytes:
+        """One record by hand, with a certificate of the site's; what is answered."""
+        context = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        context.check_hostname = False
+        context.load_cert_chain(str(self.pki / f"{identity}.crt"), str(self.pki / f"{identity}.key"))
+        with context.wrap_socket(socket_in(NAMESPACE, address, 10)) as stream:
+            reader = relp.Reader(65536)
+            answers: list[relp.Frame] = []
+            stream.sendall(relp.frame(1, b"open", relp.OFFER))
+            while len(answers) < 2:
+                data = stream.recv(65536)
+                if not data:
+                    raise ConnectionResetError("closed")
+                for answer in reader.feed(data):
+                    answers.append(answer)
+                    if len(answers) == 1:
+                        stream.sendall(relp.frame(2, b"syslog", text.encode()))
+            return answers[1].data
