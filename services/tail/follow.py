@@ -9,7 +9,7 @@ from typing import Any
 
 from services.tail.formats import FORMATS
 from services.tail.line import LINE_BYTES, Splitter
-from services.tail.stream import Record, Stream
+from services.tail.stream import HOLD_SECONDS, Record, Stream
 
 READ_BYTES = 262_144
 PARTIAL_SECONDS = 5.0  # a line without an end is taken as it is after so long
@@ -127,7 +127,8 @@ class Follower:
             made = self.stream.feed([FORMATS[self.form](line) for line in self._splitter.flush()], clock)
             made += self.stream.flush(clock, 0)
         else:
-            made = self.stream.flush(clock)
+            # What is held may go on with the line whose end is not written yet; a bar's end may never come.
+            made = self.stream.flush(clock, 2 * PARTIAL_SECONDS if self._splitter.kept else HOLD_SECONDS)
         self._sent(made)
         return made
 

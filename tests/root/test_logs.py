@@ -135,7 +135,7 @@ def test_odd_lines_come_through(bench: LogBench) -> None:
     (folder / "odd.log").write_bytes(
         b"bad \xff\xfe bytes\n" + long.encode() + b"\nDec 31 23:59:59 n1 app: err\nno end yet"
     )
-    rows = bench.when("file:=/var/log/bench/odd.log", 6)
+    rows = bench.when("file:=/var/log/bench/odd.log", 5)
     texts = [row["_msg"] for row in sorted(rows, key=lambda row: int(row["offset"]))]
     assert texts[0] == "bad \ufffd\ufffd bytes"
     assert long.strip() in "".join(texts)
