@@ -11,7 +11,7 @@ from .report import check
 Record = dict[str, Any]
 JOBS = ("node", "policy")
 GPU, JOB = "DCGM_FI_DEV_GPU_TEMP", "sideband_jobs_up"
-# By tier, or tier and kind. Freshness is asked as an age in seconds, so that the asker's clock does not matter.
+# By tier, or tier and kind. Freshness is an age in seconds, so that the asker's clock does not matter.
 QUESTIONS = {
     "hot": ("/hot/api/v1/query", "time() - timestamp(up)", ("node", "job")),
     # Aggregation writes its interval into the name, spelt as it was configured.
