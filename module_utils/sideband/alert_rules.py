@@ -164,7 +164,8 @@ def _filled(text: str, names: Mapping[str, str], where: str) -> str:
             raise ValueError(f"{where}: ${{{match[1]}}} is defined nowhere")
         return names[match[1]]
 
-    return _PLACE.sub(put, " ".join(str(text).split()))
+    flat = _PLACE.sub(put, " ".join(str(text).split()))
+    return flat.replace("( ", "(").replace(" )", ")")
 
 
 def number(value: float) -> str:

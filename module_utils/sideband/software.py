@@ -15,8 +15,13 @@ from .systems import PROGRAMS, Release, find, refusal
 # What can come as an archive, and what its programs are called in there, at the top.
 ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "prometheus": {"prometheus": "prometheus", "promtool": "promtool"},
-    "victoria_metrics": {"victoria_metrics": "victoria-metrics", "vmagent": "vmagent"},
+    "victoria_metrics": {
+        "victoria_metrics": "victoria-metrics",
+        "vmagent": "vmagent",
+        "vmalert": "vmalert",
+    },
     "node_exporter": {"node_exporter": "node_exporter"},
+    "alertmanager": {"alertmanager": "alertmanager", "amtool": "amtool"},
 }
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
@@ -28,6 +33,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
     "gateway": ("haproxy",),
+    "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
 }
 ROOM = "/opt/sideband"
 

@@ -24,6 +24,8 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "alertmanager",
+    "ca_certificates",
     "openssh_client",
 )
 # The programs of ours that come with each, by the name that roles call them.
@@ -31,8 +33,9 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "haproxy": ("haproxy",),
     "nginx": ("nginx",),
     "prometheus": ("prometheus", "promtool"),
-    "victoria_metrics": ("victoria_metrics", "vmagent"),
+    "victoria_metrics": ("victoria_metrics", "vmagent", "vmalert"),
     "node_exporter": ("node_exporter",),
+    "alertmanager": ("alertmanager", "amtool"),
 }
 PATHS = ("python", "nologin", "package_source")
 
