@@ -4,13 +4,13 @@
     stand_ins.py [ADDRESS:PORT]       # 127.0.0.1:8090
 
 What comes in is judged by the real ones' limits (size, rate, key), answered in their words, and recorded:
-`GET /seen` gives a list of {at, kind, key, ok, bytes, answer, body}, `GET /seen?since=SECONDS` what came after
-that time. A dead man's switch is there too, `POST /watchdog/NAME`. Standard library alone: it runs on a host of
-the lab.
+`GET /seen` gives a list of {at, kind, key, ok, bytes, answer, body}, `GET /seen?since=SECONDS` what came
+after that time. A dead man's switch is there too, `POST /watchdog/NAME`. Standard library alone: it runs on a
+host of the lab.
 
 Limits, by their own documentation: WeCom group robot 4,096 bytes of markdown, 2,048 of text, 20 messages a
-minute; DingTalk custom robot 20,000 bytes, 20 a minute, a keyword; Slack incoming webhook 40,000 characters, 100
-attachments; PagerDuty Events v2 512 KB, a summary of 1,024 characters."""
+minute; DingTalk custom robot 20,000 bytes, 20 a minute, a keyword; Slack incoming webhook 40,000 characters,
+100 attachments; PagerDuty Events v2 512 KB, a summary of 1,024 characters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Tests of alert rules as data (tests/alerts), made into what vmalert-tool reads.
 
-A file has a `group` and `tests`: `series` at an `interval` from time 0, the site's `limits` where they differ, and
-what is `expect`ed at a time: by the alert's name, the labels of every alert that fires and its `summary`."""
+A file has a `group` and `tests`: `series` at an `interval` from time 0, the site's `limits` where they
+differ, and what is `expect`ed at a time: by the alert's name, the labels of every alert that fires and its
+`summary`."""
 
 from __future__ import annotations
 

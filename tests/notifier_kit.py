@@ -18,8 +18,19 @@ URLS = {
 
 
 def alert(name: str = "GpuHot", status: str = "firing", **more: Any) -> dict[str, Any]:
-    labels = {"alertname": name, "severity": "critical", "site": "lab", "node": "node1", **more.pop("labels", {})}
-    notes = {"summary": LONG, "try": "Look at the fans.", "link": "https://docs.example/alerts#gpuhot", **more}
+    labels = {
+        "alertname": name,
+        "severity": "critical",
+        "site": "lab",
+        "node": "node1",
+        **more.pop("labels", {}),
+    }
+    notes = {
+        "summary": LONG,
+        "try": "Look at the fans.",
+        "link": "https://docs.example/alerts#gpuhot",
+        **more,
+    }
     return {"status": status, "labels": labels, "annotations": notes}
 
 

@@ -10,8 +10,8 @@ from .alert_rules import Alert, Group, Limits
 
 HEAD = """# The alerts
 
-Written from `roles/alerts/files/rules/` by `make generate`; edit there ([how](../how_to/add_a_rule.md)). A notification's
-link leads here: what it means, and what to try first.
+Written from `roles/alerts/files/rules/` by `make generate`; edit there ([how](../how_to/add_a_rule.md)). A
+notification's link leads here: what it means, and what to try first.
 """
 WHERE = {
     ("near", "region"): "at the region, from raw samples; needs no lake",
@@ -28,8 +28,8 @@ def page(groups: Sequence[Group]) -> str:
 def _thresholds(groups: Sequence[Group]) -> Iterator[str]:
     yield "## Thresholds"
     yield ""
-    yield "A site sets them by `sideband_alerts_thresholds`, for a GPU model or a kind of job where it wants; a tenant"
-    yield "sets the tunable ones for its own jobs at the gateway ([how](../how_to/tune_alerts.md))."
+    yield "A site sets them by `sideband_alerts_thresholds`, for a GPU model or a kind of job where it wants;"
+    yield "a tenant sets the tunable ones for its own jobs at the gateway ([how](../how_to/tune_alerts.md))."
     yield ""
     yield "| name | default | tunable by a tenant |"
     yield "|---|---|---|"

@@ -49,7 +49,7 @@ class Places:
 def compile_manager(notify: Mapping[str, Any], words: Sequence[str], places: Places) -> Record:
     """The whole file. `words`: the roles of the host that it is for."""
     told = [one for one in notify["receivers"] if one["kind"] != INBOX or places.inbox]
-    fallback = _fallback(told)
+    fallback, kinds = _fallback(told), {one["name"]: one["kind"] for one in told}
     watchdogs = [one for one in notify["watchdogs"] if one["from"] in words]
     return {
         "global": {"resolve_timeout": "5m"},
@@ -60,15 +60,11 @@ def compile_manager(notify: Mapping[str, Any], words: Sequence[str], places: Pla
             **_waits("warning"),
             "routes": [
                 *_watchdog_routes(watchdogs),
-                *(
-                    [{"receiver": "fallback", "continue": True, "group_wait": "1s", "group_interval": "30s"}]
-                    if fallback["kind"] == INBOX
-                    else []
-                ),
+                *([_everything()] if fallback["kind"] == INBOX else []),
                 {
                     "receiver": "tenants",
                     "matchers": ['tenant!=""', 'tenant!="unassigned"'],
-                    "group_by": ["alertname", "tenant"],
+                    "group_by": ["tenant"],
                     "continue": True,
                     **_waits("critical"),
                 },
@@ -76,12 +72,13 @@ def compile_manager(notify: Mapping[str, Any], words: Sequence[str], places: Pla
                     {
                         "receiver": name,
                         "matchers": [f'severity="{severity}"'],
+                        "group_by": _grouped(kinds[name]),
                         "continue": True,
                         **_waits(severity),
                     }
                     for severity in SEVERITIES
                     for name in notify["routes"][severity]
-                    if name != fallback["name"] and name in [one["name"] for one in told]
+                    if name in kinds and (name, kinds[name]) != (fallback["name"], INBOX)
                 ),
             ],
         },
@@ -115,6 +112,18 @@ def _fallback(told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     kinds = (INBOX, *ROBOTS, "slack", "webhook")
     fit = sorted((one for one in told if one["kind"] in kinds), key=lambda one: kinds.index(one["kind"]))
     return fit[0]
+
+
+def _everything() -> Record:
+    """Each alert by itself: whoever keeps a list of them wants each, at once, and none left out of a bundle."""
+    return {"receiver": "fallback", "continue": True, "group_by": ["..."], "group_wait": "1s",
+            "group_interval": "30s", "repeat_interval": "12h"}  # fmt: skip
+
+
+def _grouped(kind: str) -> list[str]:
+    """A robot takes 20 messages a minute, so a storm of many alerts goes to it in one piece; our own program
+    puts it into words. For the others a message is about one alert's name."""
+    return ["site"] if kind in ROBOTS else ["alertname", "site"]
 
 
 def _waits(severity: str) -> dict[str, str]:

@@ -207,7 +207,8 @@ def _restart_with(fragment: dict[str, Any], archives: Iterable[Mapping[str, str]
     texts = {item["path"]: str(item.get("content", "")) for item in fragment.get("files") or ()}
     units = []
     for unit in fragment.get("units") or ():
-        text = texts.get(f"/etc/systemd/system/{unit['name']}", "")
+        # One of several (judge@near.service) is described by the file of all (judge@.service).
+        text = texts.get(f"/etc/systemd/system/{re.sub('@[^.]*', '@', unit['name'])}", "")
         mine = [entry["path"] for entry in archives if f"{entry['path']}/" in text]
         units.append({**unit, "restart_on": [*(unit.get("restart_on") or ()), *mine]} if mine else unit)
     if units:

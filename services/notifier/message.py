@@ -4,8 +4,10 @@ Nothing here is a template: an alert with an odd label, or none, still becomes a
 
 from __future__ import annotations
 
+import calendar
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ _LINE_BYTES = 240  # of one alert: to find the fault, and no more (Q4)
 _ADVICE_BYTES = 300
 _COMPACT_BYTES = 160
 _NAMES_BYTES = 1_000  # of one line of bare names
+_OLD_SECONDS = 900  # before the newest one: it has been told
 _HARMLESS = str.maketrans("<>[]@`", "‹›()＠'")
 _LISTED = 20  # alerts of one name, before the rest are only counted
 
@@ -31,6 +34,7 @@ class Alert:
     advice: str
     link: str
     tenant: str
+    since: float = 0.0  # seconds since 1970; 0 where it is not said
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,14 @@ def _alert(given: dict[str, object]) -> Alert:
         advice=clean(str(notes.get("try", ""))),
         link=str(notes.get("link", "")) if _plain_link(str(notes.get("link", ""))) else "",
         tenant=str(labels.get("tenant", "")),
+        since=_time(str(given.get("startsAt", ""))),
     )
+
+
+def _time(text: str) -> float:
+    """An RFC 3339 time, to the second: its digits are read, in UTC as Alertmanager and vmalert write it."""
+    match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)[.\d]*Z", text)
+    return calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")) if match else 0.0
 
 
 def clean(text: str) -> str:
@@ -122,7 +133,20 @@ def _by_name(notification: Notification) -> dict[str, list[Alert]]:
 
 
 def _full(notification: Notification, markup: Markup) -> list[tuple[str, str]]:
-    """(heading, line): a line that begins a new message gets its heading again."""
+    """(heading, line): a line that begins a new message gets its heading again. A chat is told of all alerts of a
+    severity together: those that go on, beside news, are one line."""
+    newest = max((one.since for one in notification.alerts if one.firing), default=0.0)
+    news = [one for one in notification.alerts if not one.firing or newest - one.since <= _OLD_SECONDS]
+    old = [one for one in notification.alerts if one not in news]
+    lines = _told(Notification(notification.site, tuple(news)), markup)
+    if old:
+        counted = _by_name(Notification(notification.site, tuple(old))).items()
+        words = [f"{name} ×{len(alerts)}" if len(alerts) > 1 else name for name, alerts in counted]
+        lines += [("", f"still: {line}") for line in _joined(words)]
+    return lines
+
+
+def _told(notification: Notification, markup: Markup) -> list[tuple[str, str]]:
     lines = []
     for name, alerts in _by_name(notification).items():
         heading = markup.bold(f"{name} ×{len(alerts)}" if len(alerts) > 1 else name)
@@ -151,14 +175,20 @@ def _compact(notification: Notification, markup: Markup) -> list[tuple[str, str]
 
 
 def _names(notification: Notification, markup: Markup) -> list[tuple[str, str]]:
-    lines, line = [], ""
-    for name in _by_name(notification):
-        name = cut(name, _NAMES_BYTES // 2)
-        if line and len(f"{line}, {name}".encode()) > _NAMES_BYTES:
-            lines.append(("", line))
-            line = ""
-        line = f"{line}, {name}" if line else name
-    return [*lines, ("", line)]
+    return [("", line) for line in _joined(list(_by_name(notification)))]
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """With commas, on lines that are not too long to fit."""
+    lines = [""]
+    for word in words:
+        word = cut(word, _NAMES_BYTES // 2)
+        whole = f"{lines[-1]}, {word}" if lines[-1] else word
+        if len(whole.encode()) > _NAMES_BYTES:
+            lines.append(word)
+        else:
+            lines[-1] = whole
+    return lines
 
 
 def _parts(notification: Notification, lines: Sequence[tuple[str, str]], markup: Markup) -> list[str]:

@@ -1,4 +1,4 @@
-"""Alert rules and Alertmanager's configuration by their own tools: vmalert-tool, vmalert, amtool (N1; case 43, 73, 74)."""
+"""Alert rules and Alertmanager's configuration by their own tools (N1; cases 43, 73, 74)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NOTIFY = {
         {"name": "mail", "kind": "email", "to": ["oncall@example.org"]},
         {"name": "hook", "kind": "webhook", "secret_variable": "vault_hook"},
     ],
-    "routes": {"critical": ["chat", "slack", "pager"], "warning": ["mail", "ding"], "info": ["inbox", "hook"]},
+    "routes": {"critical": ["chat", "slack", "pager"], "warning": ["mail", "ding"], "info": ["hook"]},
     "smtp": {"server": "mail.example.org", "port": 587, "from": "sideband@example.org", "user": "sideband",
              "secret_variable": "vault_mail"},
-    "watchdogs": [{"from": "region", "secret_variable": "vault_dead"}, {"from": "lake", "secret_variable": "vault_dead2"}],
+    "watchdogs": [{"from": side, "secret_variable": "vault_dead"} for side in ("region", "lake")],
 }  # fmt: skip
 
 
@@ -65,8 +65,9 @@ def compiled(host: str) -> dict[str, Any]:
     hostvars, groups = lab()
     for variables in hostvars.values():
         variables["sideband_notify"] = NOTIFY
-    limits = alert_rules.Limits.of([{"name": "gpu_temperature_critical_celsius", "value": 95, "model": "NVIDIA H200.*"},
-                                    {"name": "gpu_utilisation_low_percent", "value": 40, "kind": "pod"}])  # fmt: skip
+    given = [{"name": "gpu_temperature_critical_celsius", "value": 95, "model": "NVIDIA H200.*"},
+             {"name": "gpu_utilisation_low_percent", "value": 40, "kind": "pod"}]  # fmt: skip
+    limits = alert_rules.Limits.of(given)
     settings = alerts.Settings(9090, "docs/reference/alerts.md", ("hooks.slack.com",), limits, [])
     return alerts.compile_host(
         compile_site(hostvars, groups), host, alert_rules.load(alert_kit.RULES, limits), settings
@@ -79,7 +80,9 @@ def test_vmalert_takes_the_rules(tools: dict[str, str], tmp_path: Path, host: st
         path = tmp_path / f"{number}.yml"
         path.write_text(rule["content"])
         done = subprocess.run(
-            [tools["vmalert"], "-dryRun", "-loggerLevel=ERROR", f"-rule={path}"], capture_output=True, text=True
+            [tools["vmalert"], "-dryRun", "-loggerLevel=ERROR", f"-rule={path}"],
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, rule["path"] + done.stderr
 
@@ -88,7 +91,9 @@ def manager(directory: Path, host: str = "region1") -> Path:
     text = compiled(host)["manager"].replace(alerts.CONFIGURATION, str(directory))
     path = directory / "alertmanager.yml"
     path.write_text(text)
-    (directory / "sideband.tmpl").write_text((alert_kit.ROOT / "roles/alerts/files/sideband.tmpl").read_text())
+    (directory / "sideband.tmpl").write_text(
+        (alert_kit.ROOT / "roles/alerts/files/sideband.tmpl").read_text()
+    )
     return path
 
 

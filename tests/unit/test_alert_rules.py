@@ -74,7 +74,10 @@ def test_every_alert_fires_in_a_test() -> None:
 def test_each_alert_is_computed_in_one_place() -> None:
     """So no two Alertmanagers tell of it, and critical ones do not need the lake (A6)."""
     on_region, on_lake = alerts.places(["region"]), alerts.places(["lake"])
-    assert (on_region, on_lake) == ({"near": ["every", "region"]}, {"near": ["every", "lake"], "lake": ["lake"]})
+    assert (on_region, on_lake) == (
+        {"near": ["every", "region"]},
+        {"near": ["every", "lake"], "lake": ["lake"]},
+    )
     for group, alert in ALERTS:
         # What a host says of itself alone is said on every host.
         assert group.hosts != "every" or group.name == "own"
@@ -83,7 +86,9 @@ def test_each_alert_is_computed_in_one_place() -> None:
 
 
 def test_numbers_of_the_site_are_put_in() -> None:
-    limits = Limits.of([{"name": "cpu_busy_percent", "value": 70}, {"name": "clock_offset_seconds", "value": 0.5}])
+    limits = Limits.of(
+        [{"name": "cpu_busy_percent", "value": 70}, {"name": "clock_offset_seconds", "value": 0.5}]
+    )
     made = alert_rules.vmalert(alert_rules.load(alert_kit.RULES, limits), limits, "page")
     assert "> 70)" in made
     assert "> 0.5" in made
@@ -99,8 +104,8 @@ def test_numbers_of_the_site_are_put_in() -> None:
 
 
 def one(**changes: Any) -> alert_rules.Group:
-    alert = {"name": "A", "severity": "info", "value": "x", "threshold": {"name": "t", "default": 1}, "summary": "s",
-             "try": "y", **changes}  # fmt: skip
+    alert = {"name": "A", "severity": "info", "value": "x", "threshold": {"name": "t", "default": 1},
+             "summary": "s", "try": "y", **changes}  # fmt: skip
     raw = {"group": "g", "judge": "near", "hosts": "region", "every": "1m", "reads": ["x"],
            "alerts": [{key: value for key, value in alert.items() if value is not None}]}  # fmt: skip
     return alert_rules.parse(raw, "g.yml", Limits())
@@ -113,10 +118,11 @@ def one(**changes: Any) -> alert_rules.Group:
         ([], {"below": True}, "(x) < 1"),
         ([{"name": "t", "value": 2}], {}, "(x) > 2"),
         ([{"name": "t", "value": 5, "model": 'A"'}], {},
-         'WITH (v = (x), m0 = (label_match(v, "modelName", "A\\"")), r0 = (v unless m0)) ((m0 > 5) or (r0 > 1))'),
-        ([{"name": "t", "value": 5, "kind": "pod"}], {},
-         'WITH (v = (x), m0 = ((v and on (site, node, job) sideband_job_info{kind=~"pod"})), r0 = (v unless m0)) '
+         'WITH (v = (x), m0 = (label_match(v, "modelName", "A\\"")), r0 = (v unless m0)) '
          "((m0 > 5) or (r0 > 1))"),
+        ([{"name": "t", "value": 5, "kind": "pod"}], {},
+         'WITH (v = (x), m0 = ((v and on (site, node, job) sideband_job_info{kind=~"pod"})), '
+         "r0 = (v unless m0)) ((m0 > 5) or (r0 > 1))"),
         ([], {"tunable": True},
          'WITH (v = (x), w = (max by (tenant) (last_over_time(sideband_alert_wish{threshold="t"}[10m]))), '
          "f = ((v > 1))) ((f unless on (tenant) w) or (v > on (tenant) group_left () w))"),
@@ -134,8 +140,8 @@ def test_thresholds(limits: list[dict[str, Any]], threshold: dict[str, Any], mad
         ({"threshold": None}, "g.yml: A: give an expr, or a value and a threshold"),
         ({"severity": "urgent"}, "g.yml: A: severity is one of critical, warning, info, none"),
         ({"value": "x > ${y}"}, "g.yml: A: ${y} is defined nowhere"),
-        ({"runbook": "z"}, "g.yml: A: unknown runbook; known are name, severity, expr, value, threshold, also, for, "
-         "labels, summary, try"),
+        ({"runbook": "z"}, "g.yml: A: unknown runbook; known are name, severity, expr, value, threshold, "
+         "also, for, labels, summary, try"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_rule_is_said(changes: dict[str, Any], said: str) -> None:

@@ -28,8 +28,8 @@ HOSTS = ("qyapi.weixin.qq.com", "hooks.slack.com", "http://10.90.0.61:8090")
 
 def wishes_config(tmp_path: Path) -> configuration.Wishes:
     return configuration.Wishes(
-        "https://10.30.0.51:8445/api/v1/wishes", "/ca", "/crt", "/key", str(tmp_path / "wishes.json"), 60, HOSTS,
-        ("gpu_utilisation_low_percent",),
+        "https://10.30.0.51:8445/api/v1/wishes", "/ca", "/crt", "/key", str(tmp_path / "wishes.json"), 60,
+        HOSTS, ("gpu_utilisation_low_percent",),
     )  # fmt: skip
 
 
@@ -61,10 +61,10 @@ def test_a_configuration_is_read_whole() -> None:
          "secret_file: an absolute path is needed (got 'x')"),
         ({"facts_seconds": 0}, "facts_seconds: seconds from 1 to 3600 are needed (got 0)"),
         ({"facts_urls": "http://x"}, "facts_urls: a list of texts is needed (got 'http://x')"),
-        ({"wishes": {}}, "wishes: has or lacks ca, certificate, hosts, key, seconds, state, tunable, url; its keys are "
-         "url, ca, certificate, key, state, seconds, hosts, tunable"),
-        ({"more": 1}, "the configuration: has or lacks more; its keys are listen, receivers, facts_file, facts_urls, "
-         "facts_seconds, wishes"),
+        ({"wishes": {}}, "wishes: has or lacks ca, certificate, hosts, key, seconds, state, tunable, url; "
+         "its keys are url, ca, certificate, key, state, seconds, hosts, tunable"),
+        ({"more": 1}, "the configuration: has or lacks more; its keys are listen, receivers, facts_file, "
+         "facts_urls, facts_seconds, wishes"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(change: dict[str, Any], said: str) -> None:
@@ -103,7 +103,10 @@ def test_a_receiver_is_told_by_the_secret_in_its_file(tmp_path: Path) -> None:
 
 def test_a_tenant_hears_of_its_own_and_not_of_what_it_has_quieted(tmp_path: Path) -> None:
     world = World()
-    known = {"alpha": Wish(channel=("wecom", URLS["wecom"]), quiet=frozenset({"TrainingGone"})), "beta": Wish()}
+    known = {
+        "alpha": Wish(channel=("wecom", URLS["wecom"]), quiet=frozenset({"TrainingGone"})),
+        "beta": Wish(),
+    }
     made, _ = desk(world, tmp_path, known)
     alerts = [
         alert("TrainingGone", labels={"tenant": "alpha"}),
@@ -167,7 +170,9 @@ def test_wishes_are_read_with_what_is_right_in_them(tmp_path: Path) -> None:
     }
     made = wishes.parse(given, wishes_config(tmp_path))
     assert made == {
-        "alpha": Wish({"gpu_utilisation_low_percent": 50.0}, ("slack", URLS["slack"]), frozenset({"TrainingGone"})),
+        "alpha": Wish(
+            {"gpu_utilisation_low_percent": 50.0}, ("slack", URLS["slack"]), frozenset({"TrainingGone"})
+        ),
         "beta": Wish(),
     }
 
@@ -259,7 +264,11 @@ def test_alertmanager_learns_whether_to_try_again(server: tuple[str, World]) -> 
 
 
 def test_every_template_of_a_configuration_is_found() -> None:
-    config = {"name": "slack", "slack_configs": [{"text": '{{ template "a" . }}', "n": 1}], "x": {"y": "{{ .Z }}"}}
+    config = {
+        "name": "slack",
+        "slack_configs": [{"text": '{{ template "a" . }}', "n": 1}],
+        "x": {"y": "{{ .Z }}"},
+    }
     assert list(render.texts(config, "slack")) == [
         ("slack.slack_configs[0].text", '{{ template "a" . }}'),
         ("slack.x.y", "{{ .Z }}"),

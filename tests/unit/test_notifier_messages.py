@@ -64,6 +64,23 @@ def test_many_of_one_name_are_listed_and_then_counted() -> None:
     assert told.count("is hot") == 20
 
 
+def test_what_goes_on_is_one_line_beside_the_news() -> None:
+    """A chat is told of all alerts of a severity together, and not of all again with each."""
+    world = World()
+    old = [alert(f"Old{n:03d}", labels={"node": "n1"}) for n in range(120)]
+    for one in old:
+        one["startsAt"] = "2026-01-01T00:00:00.123Z"
+    new = alert("New", summary="It is new")
+    new["startsAt"] = "2026-01-01T04:00:00Z"
+    world.channel("wecom").deliver(message.read(webhook([*old, new])))
+    (told,) = world.texts()
+    assert "**New**\nIt is new" in told
+    assert "\nstill: Old000, Old001" in told
+    assert "Old119" in told
+    world.channel("wecom").deliver(message.read(webhook(old)))
+    assert LONG[:20] in world.texts()[1]  # repeated by themselves, they are told whole
+
+
 def test_beyond_what_a_chat_takes_names_alone_are_told() -> None:
     world = World()
     alerts = [alert(f"Alert{n:04d}" + "x" * 60, labels={"node": "node" * 20}) for n in range(600)]
@@ -92,7 +109,8 @@ def test_a_link_that_is_none_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"[]", b"{}", b'{"alerts": 3}', b'{"alerts": [3]}', b'{"alerts": [{"labels": 1}]}', b"[" * 99_999]
+    "raw",
+    [b"", b"[]", b"{}", b'{"alerts": 3}', b'{"alerts": [3]}', b'{"alerts": [{"labels": 1}]}', b"[" * 99_999],
 )
 def test_what_is_no_notification_is_refused(raw: bytes) -> None:
     with pytest.raises(message.Malformed, match="no notification of Alertmanager's"):
@@ -114,11 +132,15 @@ odd = st.text(st.characters(codec="utf-8"), max_size=300)
     kind=st.sampled_from(KINDS),
     alerts=st.lists(
         st.builds(
-            lambda name, summary, node, status: alert(name, status, summary=summary, labels={"node": node}),
+            lambda name, summary, node, status, start: {
+                **alert(name, status, summary=summary, labels={"node": node}),
+                "startsAt": start,
+            },
             st.text("ABCdef节点", min_size=1, max_size=80),
             odd,
             odd,
             st.sampled_from(["firing", "resolved"]),
+            st.sampled_from(["", "2026-01-01T00:00:00.5Z", "2026-01-02T00:00:00Z", "yesterday"]),
         ),
         min_size=1,
         max_size=150,
@@ -159,9 +181,10 @@ def test_a_chat_is_told_no_faster_than_it_listens() -> None:
 def test_what_cannot_be_told_soon_is_left_to_alertmanager() -> None:
     world = World()
     channel = world.channel("wecom")
+    for number in range(18):
+        channel.deliver(message.read(webhook([alert(f"A{number}")])))
     with pytest.raises(Later, match="too many messages for one minute"):
-        for number in range(40):
-            channel.deliver(message.read(webhook([alert(f"A{number}")])))
+        channel.deliver(message.read(webhook([alert("Another")])))
     assert all(one["ok"] for one in world.seen)
 
 
@@ -214,8 +237,8 @@ def test_answers(kind: str, status: int, answer: bytes, outcome: type[Exception]
 
 @pytest.mark.parametrize(
     "url",
-    ["htp://chat/?key=s3cr3t", "s3cr3t", "", "http://chat:s3cr3t/", "http://[s3cr3t/", "http://127.0.0.1:1/s3cr3t x",
-     "https://127.0.0.1:1/?key=s3cr3t"],
+    ["htp://chat/?key=s3cr3t", "s3cr3t", "", "http://chat:s3cr3t/", "http://[s3cr3t/",
+     "http://127.0.0.1:1/s3cr3t x", "https://127.0.0.1:1/?key=s3cr3t"],
 )  # fmt: skip
 def test_no_error_shows_the_url(url: str) -> None:
     """By the real client: texts of its errors repeat what was asked (case 71: the secret is not logged)."""
