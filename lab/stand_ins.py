@@ -5,7 +5,7 @@
 
 What comes in is judged by the real ones' limits (size, rate, key), answered in their words, and recorded:
 `GET /seen` gives a list of {at, kind, key, ok, bytes, answer, body}, `GET /seen?since=SECONDS` what came
-after that time. A dead man's switch is there too, `POST /watchdog/NAME`. Standard library alone: it runs on a
+after that time. A dead man's switch (`POST /watchdog/NAME`) and a plain webhook (`/hook/NAME`) are there too. Standard library alone: it runs on a
 host of the lab.
 
 Limits, by their own documentation: WeCom group robot 4,096 bytes of markdown, 2,048 of text, 20 messages a
@@ -53,8 +53,8 @@ class StandIns:
         words = parts.path.strip("/").split("/")
         if words[0] == "services" and len(words) == 4:
             ways[parts.path] = ("slack", words[3], self._slack)
-        if words[0] == "watchdog" and len(words) == 2:
-            ways[parts.path] = ("watchdog", words[1], lambda key, raw: (200, "ok"))
+        if words[0] in ("watchdog", "hook") and len(words) == 2:
+            ways[parts.path] = (words[0], words[1], lambda key, raw: (200, "ok"))
         if parts.path not in ways:
             return 404, "not found"
         kind, key, judge = ways[parts.path]
