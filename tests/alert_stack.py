@@ -125,9 +125,8 @@ class Stack:
             )  # fmt: skip
 
     def stop(self) -> None:
-        for process in self.processes.values():
+        for process in reversed(self.processes.values()):  # who sends before who takes, as units do
             process.terminate()
-        for process in self.processes.values():
             try:
                 process.wait(20)
             except subprocess.TimeoutExpired:
