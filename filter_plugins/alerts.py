@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT / "module_utils") not in sys.path:
     sys.path.insert(0, str(ROOT / "module_utils"))
 
-RULES = ROOT / "roles/alerts/files/rules"
 HOT_PORT = "sideband_lake_hot_port"
 
 # What is heavy is imported where it is used: every task's process loads every filter file.
@@ -29,7 +28,7 @@ def compiled(
     given = load.plain(settings, "alerts")
     limits = alert_rules.Limits.of(given["thresholds"])
     try:
-        groups = alert_rules.load(RULES, limits)
+        groups = alert_rules.load(limits=limits)
     except ValueError as error:
         raise AnsibleFilterError(f"{host}: alerts: {error}") from None
     known = [name for name, _, _ in alert_rules.thresholds(groups)]
@@ -58,7 +57,7 @@ def feed(_: Any) -> str:
     """What a region's agent hands to the store beside it."""
     from sideband import alert_rules, alerts
 
-    return alerts.feed(alert_rules.load(RULES))
+    return alerts.feed(alert_rules.load())
 
 
 def secrets(wanted: list[dict[str, str]], variables: Mapping[str, Any], host: str) -> list[dict[str, str]]:

@@ -5,8 +5,8 @@
 
 What comes in is judged by the real ones' limits (size, rate, key), answered in their words, and recorded:
 `GET /seen` gives a list of {at, kind, key, ok, bytes, answer, body}, `GET /seen?since=SECONDS` what came
-after that time. A dead man's switch (`POST /watchdog/NAME`) and a plain webhook (`/hook/NAME`) are there too. Standard library alone: it runs on a
-host of the lab.
+after that time. A dead man's switch (`POST /watchdog/NAME`) and a plain webhook (`/hook/NAME`) are there
+too. Standard library alone: it runs on a host of the lab.
 
 Limits, by their own documentation: WeCom group robot 4,096 bytes of markdown, 2,048 of text, 20 messages a
 minute; DingTalk custom robot 20,000 bytes, 20 a minute, a keyword; Slack incoming webhook 40,000 characters,

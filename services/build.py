@@ -21,7 +21,9 @@ from services import vendor
 
 LIBRARY = HERE.parent / "module_utils" / "sideband"
 SHEBANG = b"#!/usr/bin/python3 -I\n"  # no variable and no directory of a caller may lend it a module
-LAUNCH = "import sys\n\nfrom {module} import main\n\nsys.exit(main({arguments}))\n"
+LAUNCH = "import sys\n\n{packages}from {module} import main\n\nsys.exit(main({arguments}))\n"
+# Last on the path: what is packed in here, and Python's own, come first.
+PATH = "sys.path.append({directory!r})\n\n"
 
 # program: its entry, the services packages in it, and the modules of the library that it shares
 PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
@@ -30,10 +32,12 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
     "notifier": ("services.notifier.__main__", "sys.argv[1:]", ("notifier",), ()),
-    # Run by its own environment's Python, which holds the packages that it needs.
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
 }
 
+
+# program: where its host has the Python packages that it needs (services/wheels.py)
+PACKAGES: dict[str, str] = {"querygate": "/opt/sideband/querygate_packages"}
 
 # programs that read GPUs, and their modules that name NVIDIA's binding
 READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "nodeagent/gpu_fields.py")}
@@ -41,8 +45,9 @@ READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "no
 
 def members(program: str) -> dict[str, bytes]:
     module, arguments, packages, shared = PROGRAMS[program]
+    room = PATH.format(directory=PACKAGES[program]) if program in PACKAGES else ""
     found = {
-        "__main__.py": LAUNCH.format(module=module, arguments=arguments).encode(),
+        "__main__.py": LAUNCH.format(module=module, arguments=arguments, packages=room).encode(),
         "services/__init__.py": (HERE / "__init__.py").read_bytes(),
         "services/configuration.py": (HERE / "configuration.py").read_bytes(),
         "services/durable.py": (HERE / "durable.py").read_bytes(),

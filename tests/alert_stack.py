@@ -117,7 +117,8 @@ class Stack:
         shared = Path(self.programs["prometheus-alertmanager"]).parents[1] / "share"
         if name == "manager.service" and shared != Path("/usr/share"):
             # Debian's Alertmanager reads its default templates there; this mount is its own.
-            argv = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"', str(shared), *argv]
+            mounted = 'mount --bind "$0" /usr/share && exec "$@"'
+            argv = ["unshare", "-m", "sh", "-c", mounted, str(shared), *argv]
         with open(self.directory / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 ["ip", "netns", "exec", NAMESPACE, *argv], stdout=log, stderr=log, start_new_session=True,

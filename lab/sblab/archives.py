@@ -1,21 +1,21 @@
 """Archives beside the package mirror: `.cache/mirror/archives/`, one per component of lab/archives.yml,
-for hosts whose system has no package of it. Packed from the mirror's own packages; equal packages give equal
-bytes."""
+for hosts whose system has no package of it, and the Python packages of programs (services/wheels.py). Packed
+from the mirror's own packages and from locked wheels; equal ones give equal bytes."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import re
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from services import wheels
+from services.wheels import pack
 
 from .paths import LAB
 from .say import LabError, line, run
@@ -29,20 +29,6 @@ def wanted(path: Path = LAB / "archives.yml") -> dict[str, Any]:
     with path.open(encoding="utf-8") as file:
         data: dict[str, Any] = yaml.safe_load(file)
     return data
-
-
-def pack(files: Mapping[str, bytes]) -> bytes:
-    """A tar.gz without anything of here and now: fixed order, times, owners and modes."""
-    buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0, compresslevel=4) as packed,
-        tarfile.open(mode="w", fileobj=packed, format=tarfile.USTAR_FORMAT) as tar,
-    ):
-        for name in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(files[name]), 0o755
-            tar.addfile(entry, io.BytesIO(files[name]))
-    return buffer.getvalue()
 
 
 def upstream(version: str) -> str:
@@ -85,13 +71,17 @@ def ensure(mirror: Path, manifest: Manifest) -> bool:
         for package, paths in component.items():
             files.update(_programs(mirror / suite / held[package]["file"], paths))
         version = upstream(held[next(iter(component))]["version"])
-        data, file = pack(files), f"{name}-{version}.tar.gz"
+        data, file = pack(files, 0o755), f"{name}-{version}.tar.gz"
         (directory / f".{file}").write_bytes(data)
         (directory / f".{file}").rename(directory / file)
         sha256 = hashlib.sha256(data).hexdigest()
         found[name] = {
             "version": version, "file": file, "sha256": sha256, "size": len(data), "made_from": key
         }  # fmt: skip
+    try:
+        found.update(wheels.ensure(directory, before))
+    except wheels.WheelError as problem:
+        raise LabError(str(problem), "lab/lab mirror, when that is mended") from None
     manifest[SUITE] = found
     kept = {entry["file"] for entry in found.values()}
     for path in directory.iterdir():

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+DIRECTORY = Path(__file__).resolve().parent.parent.parent / "roles/alerts/files/rules"
 JUDGES = ("near", "lake")
 HOSTS = ("region", "lake", "every")
 SEVERITIES = ("critical", "warning", "info", "none")
@@ -102,7 +103,7 @@ class Limits:
         return [one for one in self.entries.get(name, ()) if one.model or one.kind]
 
 
-def load(directory: Path, limits: Limits | None = None) -> list[Group]:
+def load(directory: Path = DIRECTORY, limits: Limits | None = None) -> list[Group]:
     """Every group, with the site's numbers put in. Raises ValueError with the file."""
     return [
         parse(yaml.safe_load(path.read_text(encoding="utf-8")), path.name, limits or Limits())

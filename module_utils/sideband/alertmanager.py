@@ -115,7 +115,7 @@ def _fallback(told: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _everything() -> Record:
-    """Each alert by itself: whoever keeps a list of them wants each, at once, and none left out of a bundle."""
+    """Each alert by itself: whoever keeps a list of them wants each, at once, and none left out."""
     return {"receiver": "fallback", "continue": True, "group_by": ["..."], "group_wait": "1s",
             "group_interval": "30s", "repeat_interval": "12h"}  # fmt: skip
 

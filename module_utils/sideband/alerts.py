@@ -28,6 +28,12 @@ CONFIGURATION, STATE = "/etc/sideband/alerts", "/var/lib/sideband/alerts"
 SCRAPE_SECONDS = 15
 FACTS_SECONDS = 30
 WISHES_SECONDS = 60
+# What verify asks for, beside what rules read.
+_VERIFIED = (
+    "alertmanager_alerts_received_total",
+    "alertmanager_config_hash",
+    "vmalert_alerting_rules_last_evaluation_samples",
+)
 _IMPORT = "/api/v1/import/prometheus"
 
 
@@ -66,9 +72,6 @@ def compile_host(model: Mapping[str, Any], name: str, groups: Sequence[Group], s
     host = model["hosts"][name]
     words, where = host["words"], places(host["words"])
     inbox = next(iter(host["reaches"].get("notify", ())), None)
-    manager = json.dumps(
-        alertmanager.compile_manager(model["notify"], words, _places(inbox)), indent=1, ensure_ascii=False
-    )
     files = [
         {
             "path": f"{CONFIGURATION}/scrape.yml",
@@ -76,10 +79,9 @@ def compile_host(model: Mapping[str, Any], name: str, groups: Sequence[Group], s
         },
         {"path": f"{CONFIGURATION}/facts.prom", "content": facts(model, words, settings.certificates)},
     ]
-    rules, count = [], {}
+    rules: list[Record] = []
     for judge, hosts in where.items():
         mine = of_judge(groups, judge, hosts)
-        count[judge] = sum(len(group.alerts) for group in mine)
         rules += [
             {
                 "path": f"{CONFIGURATION}/{judge}/{group.name}.yml",
@@ -91,10 +93,9 @@ def compile_host(model: Mapping[str, Any], name: str, groups: Sequence[Group], s
     files = [{**one, "mode": "0644"} for one in files]
     return {
         "units": [_unit(judge, of_judge(groups, judge, hosts)) for judge, hosts in where.items()],
-        "count": count,
         "files": files,
         "rules": rules,
-        "manager": manager + "\n",
+        "manager": manager(model, name),
         "notifier": json.dumps(_notifier(model, words, groups, inbox, settings), indent=1) + "\n",
         "secrets": [
             {"path": f"{CONFIGURATION}/secrets/{file}", "file": kept["secret_file"],
@@ -102,6 +103,14 @@ def compile_host(model: Mapping[str, Any], name: str, groups: Sequence[Group], s
             for file, kept in notify.secrets(model["notify"], tuple(words))
         ],
     }  # fmt: skip
+
+
+def manager(model: Mapping[str, Any], name: str) -> str:
+    """Alertmanager's file, which needs the contract alone. JSON is YAML too."""
+    host = model["hosts"][name]
+    inbox = next(iter(host["reaches"].get("notify", ())), None)
+    made = alertmanager.compile_manager(model["notify"], host["words"], _places(inbox))
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
 def _unit(judge: str, groups: Sequence[Group]) -> Record:
@@ -171,10 +180,6 @@ def _scrape(site: str, name: str, words: Sequence[str], groups: Sequence[Group],
     }
     text: str = yaml.safe_dump(config, sort_keys=False, width=10_000)
     return text
-
-
-# What verify asks for, beside what rules read.
-_VERIFIED = ("alertmanager_config_hash", "vmalert_alerting_rules_last_evaluation_samples")
 
 
 def facts(model: Mapping[str, Any], words: Sequence[str], certificates: Sequence[Mapping[str, Any]]) -> str:

@@ -22,6 +22,8 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
     },
     "node_exporter": {"node_exporter": "node_exporter"},
     "alertmanager": {"alertmanager": "alertmanager", "amtool": "amtool"},
+    # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
+    "querygate_packages": {},
 }
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
@@ -32,8 +34,8 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
-    "gateway": ("haproxy",),
     "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
+    "gateway": ("haproxy", "service_python", "querygate_packages"),
 }
 ROOM = "/opt/sideband"
 

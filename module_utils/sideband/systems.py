@@ -26,6 +26,8 @@ PACKAGES = (
     "node_exporter",
     "alertmanager",
     "ca_certificates",
+    "service_python",
+    "querygate_packages",
     "openssh_client",
 )
 # The programs of ours that come with each, by the name that roles call them.
@@ -37,7 +39,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "node_exporter": ("node_exporter",),
     "alertmanager": ("alertmanager", "amtool"),
 }
-PATHS = ("python", "nologin", "package_source")
+# `python` is what Ansible finds on every host, `service_python` what our own services run on.
+PATHS = ("python", "service_python", "nologin", "package_source")
 
 
 class SystemsError(Exception):

@@ -133,8 +133,8 @@ def _by_name(notification: Notification) -> dict[str, list[Alert]]:
 
 
 def _full(notification: Notification, markup: Markup) -> list[tuple[str, str]]:
-    """(heading, line): a line that begins a new message gets its heading again. A chat is told of all alerts of a
-    severity together: those that go on, beside news, are one line."""
+    """(heading, line): a line that begins a new message gets its heading again. A chat is told of all alerts
+    of a severity together: those that go on, beside news, are one line."""
     newest = max((one.since for one in notification.alerts if one.firing), default=0.0)
     news = [one for one in notification.alerts if not one.firing or newest - one.since <= _OLD_SECONDS]
     old = [one for one in notification.alerts if one not in news]

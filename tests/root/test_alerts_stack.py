@@ -89,7 +89,8 @@ def test_a_hot_gpu_is_told_and_untold(stack: Stack) -> None:
         stack.push(f"{series} {celsius}\n")
         return bool(told(stack, kind, since, "GpuHot", line))
 
-    for celsius, line in ((96, "\nGPU 0 of node1 is at 96 °C\n"), (41, "\nresolved: GPU 0 of node1 is at 96 °C\n")):
+    said = "GPU 0 of node1 is at 96 °C\n"
+    for celsius, line in ((96, f"\n{said}"), (41, f"\nresolved: {said}")):
         for kind in ("wecom", "dingtalk", "slack"):
             stack.wait(lambda kind=kind, celsius=celsius, line=line: hot(kind, celsius, line))
     (first, *_) = told(stack, "wecom", since, "GpuHot")

@@ -26,6 +26,7 @@ from lab.sblab import (
     uml,
 )
 from lab.sblab.say import LabError, run
+from services import wheels
 
 LAB = topology.load()
 NODE, SWITCH, MGMT, USER = (LAB.hosts[name] for name in ("node1", "tor1", "mgmt1", "user1"))
@@ -225,21 +226,23 @@ def test_a_failed_program_says_why_and_what_next() -> None:
         run(["no-such-program-at-all"])
 
 
-def test_the_desk_asks_with_the_tenants_certificate_alone(tmp_path: Path) -> None:
-    script = desk.ask_script("10.40.0.51", "fd00:5b:40::51")
+def test_the_desk_asks_with_peoples_certificates_alone(tmp_path: Path) -> None:
+    script = desk.ask_script("10.40.0.51")
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
-    assert "--insecure" not in script
-    with pytest.raises(LabError, match="no tenant certificates"):
+    with pytest.raises(LabError, match="no certificates of people"):
         desk.files(tmp_path)
-    for name in ("tenant-alpha.key", "tenant-alpha.crt", "ca.crt", "ca.key", "node-node1.key"):
+    for name in ("tenant-alpha.key", "tenant-alpha.crt", "administrator-ops.key", "administrator-ops.crt",
+                 "ca.crt", "ca.key", "node-node1.key"):  # fmt: skip
         (tmp_path / name).write_text(name)
     packed = desk.pack(desk.files(tmp_path), {"usr/local/bin/ask": script.encode()})
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         modes = {entry.name: entry.mode for entry in archive}
     assert modes == {
-        "root/tenants/alpha.key": 0o600,
-        "root/tenants/alpha.crt": 0o600,
-        "root/tenants/ca.crt": 0o600,
+        "root/people/tenant-alpha.key": 0o600,
+        "root/people/tenant-alpha.crt": 0o600,
+        "root/people/administrator-ops.key": 0o600,
+        "root/people/administrator-ops.crt": 0o600,
+        "root/people/ca.crt": 0o600,
         "usr/local/bin/ask": 0o755,
     }
 
@@ -257,8 +260,8 @@ def test_no_servers_name_is_in_the_labs_files() -> None:
 
 def test_an_archive_is_the_same_bytes_whoever_packs_it_and_when() -> None:
     files = {"vmagent": b"agent", "victoria-metrics": b"store"}
-    packed = archives.pack(files)
-    assert packed == archives.pack(dict(reversed(files.items())))
+    packed = wheels.pack(files, 0o755)
+    assert packed == wheels.pack(dict(reversed(files.items())), 0o755)
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         assert [(each.name, each.mode, each.uid, each.mtime) for each in tar] == [
             ("victoria-metrics", 0o755, 0, 0),
@@ -270,7 +273,8 @@ def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packa
     spec = archives.wanted()
     # promtool comes with prometheus
     held = {*mirror.wanted()[spec["suite"]], "promtool"}
-    assert set(spec["components"]) == set(software.ARCHIVED)
+    python = {component.name for component in wheels.COMPONENTS}
+    assert set(spec["components"]) | python == set(software.ARCHIVED)
     for name, component in spec["components"].items():
         assert set(component) <= held
         programs = {file for paths in component.values() for file in paths.values()}
@@ -280,6 +284,7 @@ def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packa
 def test_an_archive_of_other_packages_is_packed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = {"suite": "trixie", "components": {"node_exporter": {"ne": {"usr/bin/x": "node_exporter"}}}}
     monkeypatch.setattr(archives, "wanted", lambda: spec)
+    monkeypatch.setattr(wheels, "COMPONENTS", ())
     monkeypatch.setattr(
         archives, "_programs", lambda package, paths: {"node_exporter": package.name.encode()}
     )
