@@ -73,9 +73,11 @@ def _lab() -> tuple[HostVars, Groups]:
     for path in sorted((LAB / "group_vars" / "all").iterdir()):
         # Only the contract's own nouns: the variables of roles are their roles' business.
         loaded = load(path) or {}
-        site.update({name: value for name, value in loaded.items() if name[len(PREFIX) :] in SITE_NOUNS})
-    # The lab's own receivers have secrets in variables that are no nouns.
-    site["sideband_notify"] = load(SINGLE / "group_vars" / "all" / "notify.yml")["sideband_notify"]
+        site.update(
+            # and the site's own that nouns name
+            {name: value for name, value in loaded.items()
+             if name[len(PREFIX) :] in SITE_NOUNS or name.startswith("lab_")}
+        )  # fmt: skip
     hosts = {
         path.stem: {**site, "inventory_hostname": path.stem, **load(path)}
         for path in sorted((LAB / "host_vars").iterdir())

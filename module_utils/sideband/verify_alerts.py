@@ -1,7 +1,7 @@
 """Does alerting live? What a host of sideband_alerts asks the store beside its judges, and the judgement.
 
 The watchdog has to be computed and Alertmanager to hear of it, every rule that the contract gives this host
-has to be computed, and Alertmanager has to have the configuration that was compiled for it. Controller only."""
+has to be computed, and Alertmanager has to have the configuration that was compiled for it."""
 
 from __future__ import annotations
 
@@ -72,10 +72,15 @@ def _configuration(model: Mapping[str, Any], host: str, answer: Mapping[str, Any
     return check(f"alerts {host}: fingerprint of Alertmanager's configuration", got == want, got, want)
 
 
+def rules(model: Mapping[str, Any], host: str, judge: str) -> int:
+    """How many rules a judge of this host computes."""
+    hosts = places(model["hosts"][host]["words"])[judge]
+    return sum(len(group.alerts) for group in alerts.of_judge(alert_rules.load(), judge, hosts))
+
+
 def _rules(model: Mapping[str, Any], host: str, judge: str, answer: Mapping[str, Any]) -> Record:
     rows = [row for row in answer["rows"] if row["labels"].get("daemon") == f"judge-{judge}"]
-    groups = alerts.of_judge(alert_rules.load(), judge, places(model["hosts"][host]["words"])[judge])
-    want = sum(len(group.alerts) for group in groups)
+    want = rules(model, host, judge)
     got = answer["problem"] or (int(rows[0]["value"]) if rows else 0)
     return check(f"alerts {host}: rules of judge {judge} at {JUDGES[judge]}", got == want, got, want)
 

@@ -44,6 +44,12 @@ def entry(version: str, file: str) -> dict[str, Any]:
     return {"version": version, "file": file, "sha256": "ab" * 32, "size": 1}
 
 
+# The variables that the lab's receivers name.
+SECRETS = {
+    one["secret_variable"]: "http://10.90.0.61:8090/x"
+    for one in (*MODEL["notify"]["receivers"], *MODEL["notify"]["watchdogs"])
+    if one["secret_variable"]
+}
 HOLDS = {
     "trixie": {
         "victoria-metrics": entry("1.112.0+ds1-2", "vm.deb"),
@@ -71,7 +77,7 @@ def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, 
         word, MODEL, HOSTS[word], IDENTITY, directory, SYSTEMS[name], install_methods=methods,
         sideband_mirror_manifest=str(manifest), sideband_mirror_url=URL,
         sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x",
-        sideband_certificate_ends=[],
+        sideband_certificate_ends=[], **SECRETS,
     )  # fmt: skip
     made = software.resolve(found["fragment"], known(name, **methods), HOLDS, URL, {})
     want.parse(made, found["secrets"])  # host_state understands it
@@ -250,7 +256,7 @@ def test_whoever_waits_for_none_asks_none() -> None:
 def test_what_preflight_takes_a_role_to_ask_for_is_what_the_role_asks_for(word: str, tmp_path: Path) -> None:
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, tmp_path, SYSTEMS["debian13"],
-        sideband_policy_allowed_signers="x", sideband_certificate_ends=[],
+        sideband_policy_allowed_signers="x", sideband_certificate_ends=[], **SECRETS,
     )  # fmt: skip
     assert sorted(found["fragment"]["software"]) == sorted(software.ASKS[word])
 
