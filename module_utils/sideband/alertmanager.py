@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 # Alertmanager waits this long for others of a group, and tells of a change no sooner than that.
 _WAITS: Mapping[str, tuple[str, str, str]] = {
-    "critical": ("5s", "1m", "4h"),
+    "critical": ("5s", "30s", "4h"),
     "warning": ("30s", "5m", "12h"),
     "info": ("1m", "10m", "1d"),
 }
