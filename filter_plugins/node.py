@@ -35,7 +35,7 @@ def receivers(self: dict[str, Any]) -> list[str]:
     return found
 
 
-# What vmagent knows its own scrapes by, as its environment spells it; what a user pushes to its port has none.
+# What vmagent knows its own scrapes by, as its environment spells it; what users push to its port has none.
 MARK = "%{SIDEBAND_MARK}"
 
 
@@ -113,10 +113,13 @@ def policy(
     }
 
 
-def sample(model: dict[str, Any]) -> dict[str, Any]:
+def sample(model: dict[str, Any], kernel_log: str) -> dict[str, Any]:
     """The configuration of the sample process: as often as the highest level asks."""
     ladder = model["ladder"]
-    return {"period_seconds": ladder["levels"][ladder["order"][0]]["period_seconds"]}
+    return {
+        "period_seconds": ladder["levels"][ladder["order"][0]]["period_seconds"],
+        "kernel_log": kernel_log,
+    }
 
 
 def job(model: dict[str, Any], file_systems: list[str]) -> dict[str, Any]:

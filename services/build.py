@@ -34,6 +34,7 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "keeper": ("services.keeper.program", "sys.argv[1:]", ("keeper",), ()),
     "logexport": ("services.logexport.program", "sys.argv[1:]", ("logexport",), ()),
     "spool": ("services.spool.program", "sys.argv[1:]", ("spool",), ()),
+    "notifier": ("services.notifier.__main__", "sys.argv[1:]", ("notifier",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
 }
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import budget, catalogue, logs, notify, whose
@@ -39,7 +39,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
         "hosts": {host.name: _host(site, host) for host in site.hosts.values()},
         "switches": {name: _switch(site, name) for name in switches},
         "racks": _racks(site),
-        "ladder": _ladder(site),
+        "ladder": _ladder(site, contract["nouns"].get("catalogue")),
         "tiers": {
             tier.name: {
                 "name": tier.name,
@@ -209,7 +209,8 @@ def _racks(site: Site) -> Record:
     return dict(sorted(racks.items()))
 
 
-def _ladder(site: Site) -> Record:
+def _ladder(site: Site, noun: Mapping[str, Any] | None) -> Record:
+    metrics = catalogue.parse(noun)["metrics"]
     return {
         "always": {"period_seconds": site.always_period, "metrics": list(site.always_metrics)},
         "order": [level.name for level in site.levels],
@@ -219,12 +220,19 @@ def _ladder(site: Site) -> Record:
                 "period_seconds": level.period,
                 "poll_seconds": level.poll,
                 "metrics": list(level.metrics),
+                # What every node sends at it: a node may have no GPU, and no job runs there.
+                "everywhere": [name for name in level.metrics if _everywhere(metrics, name)],
                 "keep": keep_pattern(level.metrics),
                 "intake_bytes_per_second": intake_bytes_per_second(level.metrics, level.period),
             }
             for level in site.levels
         },
     }
+
+
+def _everywhere(metrics: Sequence[Mapping[str, Any]], name: str) -> bool:
+    entry = catalogue.entry_of(metrics, name)
+    return entry is None or entry["of"] == whose.NODE
 
 
 def _flow(flow: Flow) -> Record:

@@ -109,7 +109,8 @@ def test_the_job_process_accepts_its_configuration() -> None:
 
 
 def test_the_sample_process_goes_at_the_highest_levels_pace() -> None:
-    assert settings.parse(node.sample(MODEL), sample.FIELDS)["period_seconds"] == 5
+    found = settings.parse(node.sample(MODEL, "/dev/kmsg"), sample.FIELDS)
+    assert (found["period_seconds"], found["kernel_log"]) == (5, "/dev/kmsg")
 
 
 def test_a_mark_is_its_keys_and_tells_nothing_of_it() -> None:
