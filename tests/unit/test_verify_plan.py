@@ -53,7 +53,7 @@ def test_a_listed_flow_must_connect_and_all_else_on_its_plane_must_not(plan: Pla
     assert Counter(p.kind for p in mine if p.leaves.device == "edge0") == {
         "flow": 2, "unlisted": 1, "udp": 1, "ack": 1, "service port": 1, "spoofed": 1,
     }  # fmt: skip
-    assert [p.port for p in mine if p.positive] == [8427]
+    assert [p.port for p in mine if p.positive] == [8427, 8431]
     assert {p.source for p in mine if p.kind == "spoofed"} == {"10.90.0.11"}
 
 
