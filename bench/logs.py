@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measure the log path on the running lab: numbered lines through rotation and the restart of every hop, and what
-a black-holed rack costs.
+"""Measure the log path on the running lab: numbered lines through rotation and the restart of every hop, and
+what a black-holed rack costs.
 
     bench/logs.py            # reports/logs.json; about four minutes
 
-Lines are written on node1 as a shell does it (each opens the file anew), the file is renamed every two seconds, and
-meanwhile every hop is restarted or killed: the node's reader and rsyslog, the rack's front and relay, the store's
-front, keeper and VictoriaLogs. Then node1's way to its rack is made a black hole.
+Lines are written on node1 as a shell does it (each opens the file anew), the file is renamed every two
+seconds, and
+meanwhile every hop is restarted or killed: the node's reader and rsyslog, the rack's front and relay, the
+store's front, keeper and VictoriaLogs. Then node1's way to its rack is made a black hole.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from sideband import report
 LINES, HOLE_LINES = 12_000, 4_000
 STORE = "http://127.0.0.1:8537"
 HOPS = (
-    ("node1", "sideband-logs"), ("node1", "sideband-ship"), ("rack1", "sideband-relay-front"), ("rack1", "sideband-relay"),
+    ("node1", "sideband-logs"), ("node1", "sideband-ship"),
+    ("rack1", "sideband-relay-front"), ("rack1", "sideband-relay"),
     ("lake1", "sideband-logs-front"), ("lake1", "sideband-logs-keeper"), ("lake1", "sideband-logs-store"),
 )  # fmt: skip
 WRITER = """
@@ -69,13 +71,17 @@ def writer(name: str, lines: int, per_second: int, rotate: float) -> subprocess.
 
 def stored(name: str) -> collections.Counter[str]:
     query = urllib.parse.urlencode({"query": f'file:="/var/log/slurm/{name}.log" | fields _msg'})
+    url = f"{STORE}/select/logsql/query?{query}"
+    script = f"import sys, urllib.request as r; sys.stdout.write(r.urlopen({url!r}).read().decode())"
     try:
-        text = on("lake1", "python3", "-c", "import sys, urllib.request; "
-                  f"sys.stdout.write(urllib.request.urlopen('{STORE}/select/logsql/query?{query}').read().decode())")  # fmt: skip
+        text = on("lake1", "python3", "-c", script)
     except SystemExit:
         return collections.Counter()  # it is just being started
     return collections.Counter(
-        word for line in text.splitlines() for word in json.loads(line)["_msg"].split() if word.startswith("seq=")
+        word
+        for line in text.splitlines()
+        for word in json.loads(line)["_msg"].split()
+        if word.startswith("seq=")
     )
 
 
@@ -107,8 +113,8 @@ def timed(*words: str) -> float:
 
 def black_hole() -> dict[str, float]:
     key, known = ROOT / ".lab/ssh/id_ed25519", ROOT / ".lab/ssh/known_hosts"
-    ssh = ["ssh", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={known}", "-i", str(key), "-o", "ControlPath=none",
-           "root@10.90.0.11"]  # fmt: skip
+    ssh = ["ssh", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={known}", "-o", "ControlPath=none",
+           "-i", str(key), "root@10.90.0.11"]  # fmt: skip
     on("node1", "nft", DROP.format())
     try:
         process = writer("hole", HOLE_LINES, 400, 0)
@@ -116,7 +122,7 @@ def black_hole() -> dict[str, float]:
         while process.poll() is None:
             logins.append(timed(*ssh, "true"))
             logged = on("node1", "python3", "-c", "import subprocess, time; t = time.monotonic(); "
-                        "subprocess.run(['logger', 'black hole'] , check=False); print(time.monotonic() - t)")  # fmt: skip
+                        "subprocess.run(['logger', 'black hole']); print(time.monotonic() - t)")  # fmt: skip
             loggers.append(float(logged))
             time.sleep(0.5)
         time.sleep(3)
@@ -161,8 +167,12 @@ def main() -> int:
         report.expect("duplicated", figures["duplicated"], 0),
         report.expect("lost in the black hole", figures["hole_lost"], 0),
         report.expect("duplicated in the black hole", figures["hole_duplicated"], 0),
-        report.check("a new SSH login beside it", figures["ssh_seconds"] < 1, figures["ssh_seconds"], "under 1 s"),
-        report.check("logger beside it", figures["logger_seconds"] < 1, figures["logger_seconds"], "under 1 s"),
+        report.check(
+            "a new SSH login beside it", figures["ssh_seconds"] < 1, figures["ssh_seconds"], "under 1 s"
+        ),
+        report.check(
+            "logger beside it", figures["logger_seconds"] < 1, figures["logger_seconds"], "under 1 s"
+        ),
     ]
     passed = all(one["pass"] for one in checks)
     versions = {"rsyslog": "8.2302.0"}

@@ -19,7 +19,8 @@ def secret(export: Any) -> str:
     path = Path(str((export or {}).get("secret_file") or ""))
     if not path.is_file():
         raise AnsibleFilterError(
-            f"sideband_logs.export.secret_file: {path} is missing; hint: one line, KEY:SECRET, readable by you alone"
+            f"sideband_logs.export.secret_file: {path} is missing; "
+            "hint: one line, KEY:SECRET, readable by you alone"
         )
     text = path.read_text(encoding="utf-8").strip()
     if text.count(":") != 1 or any(character in text for character in '\n\r"\\'):

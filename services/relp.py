@@ -1,6 +1,7 @@
 """RELP, as far as two programs of ours speak it with rsyslog: frames, a sender, a receiver's answers.
 
-A frame is `NUMBER COMMAND LENGTH[ DATA]` and a line feed. Every frame is answered by `NUMBER rsp LENGTH[ DATA]`;
+A frame is `NUMBER COMMAND LENGTH[ DATA]` and a line feed. Every frame is answered by `NUMBER rsp LENGTH[
+DATA]`;
 only then may its sender forget it. Source: librelp's protocol notes (relp.html), version 0, command `syslog`.
 """
 

@@ -20,7 +20,10 @@ def right(model: Mapping[str, Any], ask: Mapping[str, Any], host: str = "gateway
         rows = _alerts(model, host, rest)
     elif kind == "logs":
         shipping = [node for node in verify_data.nodes(model) if verify_logs.ships(model, node)]
-        rows = [{"labels": {"node": node, "rack": model["hosts"][node]["rack"]}, "value": 1.0} for node in shipping]
+        rows = [
+            {"labels": {"node": node, "rack": model["hosts"][node]["rack"]}, "value": 1.0}
+            for node in shipping
+        ]
     else:
         labels = verify_data.QUESTIONS[kind][2]
         keys = verify_data.wanted(model, kind)

@@ -1,7 +1,7 @@
 """Packages that Debian has as source only, built once and kept in `.cache/built/`.
 
-VictoriaLogs is in the source package of VictoriaMetrics. It is built in a root of its own, without cgo, so that
-one program runs on every system; the same source gives the same bytes.
+VictoriaLogs is in the source package of VictoriaMetrics. It is built in a root of its own, without cgo, so
+that one program runs on every system; the same source gives the same bytes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ dpkg-source --no-check -x ./*.dsc "$home/VictoriaMetrics"
 cp -rsn /usr/share/gocode/src/. /build/path/usr/share/gocode/src/
 version=$(dpkg-parsechangelog -l "$home/VictoriaMetrics/debian/changelog" -S Version)
 cd "$home/VictoriaMetrics"
-export GO111MODULE=off GOPATH=/build/path/usr/share/gocode GOCACHE=/build/cache GOFLAGS=-trimpath CGO_ENABLED=0
+export GO111MODULE=off GOPATH=/build/path/usr/share/gocode GOCACHE=/build/cache
+export GOFLAGS=-trimpath CGO_ENABLED=0
 tree=/build/tree
 mkdir -p "$tree/DEBIAN" "$tree/usr/bin" "$tree/usr/share/doc/$NAME"
 about=github.com/VictoriaMetrics/VictoriaMetrics/lib/buildinfo.Version
-go build -ldflags "-s -w -buildid= -X $about=victoria-logs-$version" -o "$tree/usr/bin/$NAME" ./app/victoria-logs
+flags="-s -w -buildid= -X $about=victoria-logs-$version"
+go build -ldflags "$flags" -o "$tree/usr/bin/$NAME" ./app/victoria-logs
 cp debian/copyright "$tree/usr/share/doc/$NAME/copyright"
 cat >"$tree/DEBIAN/control" <<CONTROL
 Package: $NAME

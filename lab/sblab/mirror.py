@@ -30,7 +30,9 @@ def wanted(path: Path = LAB / "mirror.yml") -> dict[str, list[str]]:
 
 
 def digest(suite: str, names: list[str]) -> str:
-    return hashlib.sha256(json.dumps([2, images.digest(suite), names, built.digest(suite)]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([2, images.digest(suite), names, built.digest(suite)]).encode()
+    ).hexdigest()
 
 
 def parse_index(text: str) -> dict[str, dict[str, Any]]:

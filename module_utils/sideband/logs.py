@@ -1,4 +1,5 @@
-"""The noun `logs`, and what is printed from it: what a node reads, what a relay forwards, what the store takes."""
+"""The noun `logs`, and what is printed from it: what a node reads, what a relay forwards, what the store
+takes."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def _dictionary(tenants: Sequence[Mapping[str, Any]]) -> Record:
 
 
 def relay(model: Mapping[str, Any], rack_host: str) -> list[Record]:
-    """The nodes that this relay takes records from. HAProxy knows a node by its certificate; to rsyslog it says
+    """The nodes that this relay takes records from. HAProxy knows a node by its certificate; to rsyslog it
+    says
     who it is by the loopback address that it connects from, one a node: RELP carries no name that could be
     believed, and rsyslog tells no certificate's."""
     served = [

@@ -1,4 +1,5 @@
-"""Do lines arrive? Every node says one when verify begins, and a gateway must find it in the log store. Pure."""
+"""Do lines arrive? Every node says one when verify begins, and a gateway must find it in the log store.
+Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def judge(model: Mapping[str, Any], host: str, answers: Iterable[Mapping[str, An
     checks = []
     for one in asks(model, host, 0):
         answer = by_name.get(one["name"], {"problem": "not asked", "rows": []})
-        found = {(row["labels"].get("node"), row["labels"].get("rack")): row["value"] for row in answer["rows"]}
+        found = {
+            (row["labels"].get("node"), row["labels"].get("rack")): row["value"] for row in answer["rows"]
+        }
         for node in nodes(model):
             if ships(model, node):
                 lines = found.get((node, model["hosts"][node]["rack"]), 0)

@@ -3,8 +3,8 @@
     curves.pyz [CONFIG]            # /etc/sideband/rack/curves.json
     curves.pyz --check CONFIG      # says what is wrong with it, and nothing else
 
-roles/rack/templates/relay.conf.j2 is how rsyslog calls it: confirmMessages, a queue of type Disk, one instance.
-A queue in memory, disk-assisted or not, loses what it holds when rsyslog is killed.
+roles/rack/templates/relay.conf.j2 is how rsyslog calls it: confirmMessages, a queue of type Disk, one
+instance. A queue in memory, disk-assisted or not, loses what it holds when rsyslog is killed.
 
 A record is a line: the node's name, as its certificate says it, a blank, and what the node's reader sent
 (services/tail/stream.py), a JSON object. Read are

@@ -69,8 +69,8 @@ def microseconds(text: str) -> int:
 
 
 def parse(raw: bytes) -> Record | None:
-    """The record of one line of rsyslog's: the node, a blank, and what the node sent. None for one that belongs
-    to no job."""
+    """The record of one line of rsyslog's: the node, a blank, and what the node sent. None for one that
+    belongs to no job."""
     head, _, rest = raw.partition(b" ")
     try:
         node = head.decode("ascii")

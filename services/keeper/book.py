@@ -1,7 +1,7 @@
 """What has been taken, on disk before it is confirmed, until the store holds it for good.
 
-Rows are written into segments, each with a number that rises. Whoever starts here again knows from the segments
-and the last snapshot which places have been taken, and which rows the store may not have.
+Rows are written into segments, each with a number that rises. Whoever starts here again knows from the
+segments and the last snapshot which places have been taken, and which rows the store may not have.
 """
 
 from __future__ import annotations

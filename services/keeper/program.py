@@ -1,5 +1,5 @@
-"""keeper: the log store's receiver. Racks' relays hand records over by RELP; a record is confirmed when it is on
-disk here, and stored once, however often it comes and whichever process is killed meanwhile.
+"""keeper: the log store's receiver. Racks' relays hand records over by RELP; a record is confirmed when it
+is on disk here, and stored once, however often it comes and whichever process is killed meanwhile.
 
     keeper.pyz [CONFIG]            # /etc/sideband/logs/keeper.json
     keeper.pyz --check CONFIG
@@ -44,8 +44,8 @@ _OK = b"200 OK"
 def parse(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError("no object")
-    problems = [f"{name}: not known" for name in sorted(set(value) - {*_TEXTS, "receivers", "tenants",
-                                                                      "most_bytes", "retention_seconds"})]  # fmt: skip
+    known = {*_TEXTS, "receivers", "tenants", "most_bytes", "retention_seconds"}
+    problems = [f"{name}: not known" for name in sorted(set(value) - known)]
     problems += [f"{name}: a text is needed" for name in _TEXTS if not isinstance(value.get(name), str)]
     for name in ("most_bytes", "retention_seconds"):
         if type(value.get(name)) is not int or value[name] <= 0:

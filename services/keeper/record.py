@@ -13,7 +13,8 @@ from services.keeper.seen import Span
 
 STREAM_FIELDS = ("tenant", "rack", "node", "source", "job", "unit", "container", "pod", "namespace", "file")
 _TEXTS = (
-    "source", "unit", "program", "container", "pod", "namespace", "file", "owner", "job", "severity", "clock", "part"
+    "source", "unit", "program", "container", "pod", "namespace", "file", "owner", "job", "severity",
+    "clock", "part",
 )  # fmt: skip
 _HEAD = re.compile(rb"<\d{1,3}>1 \S+ (\S+) \S+ \S+ \S+ - ?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -69,9 +70,11 @@ def parse(payload: bytes) -> Record:
 
 
 def row(
-    record: Record, fresh: Sequence[int], rack: str, site: str, tenants: Sequence[str], now: float, oldest: float
+    record: Record, fresh: Sequence[int], rack: str, site: str, tenants: Sequence[str], now: float,
+    oldest: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """What is stored of it: its lines that are new. What the node says of its own place counts for nothing."""
+    """What is stored of it: its lines that are new. What the node says of its own place counts for
+    nothing."""
     value = record.value
     message = str(value["message"])
     if len(fresh) < len(record.places):

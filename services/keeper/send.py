@@ -103,7 +103,8 @@ class Sending(threading.Thread):
         with self._book.changed:
             rows = list(self._book.rows)
         process = self._store.started()
-        # A request that broke off may still be at work over there, and what it brought is found a moment later.
+        # A request that broke off may still be at work over there, and what it brought is found a moment
+        # later.
         self.ending.wait(_VISIBLE_SECONDS)
         now = time.monotonic()
         missing: list[Row] = []

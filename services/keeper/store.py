@@ -61,7 +61,8 @@ class Store:
         self._ask("POST", _INSERT, body, "application/stream+json")
 
     def has(self, rows: Sequence[Row]) -> set[int]:
-        """Which of these rows it has, by their numbers. What came in the last second or two may not be found."""
+        """Which of these rows it has, by their numbers. What came in the last second or two may not be
+        found."""
         numbers = [row.number for row in rows]
         times = sorted(str(row.value["_time"]) for row in rows)
         form = {

@@ -3,15 +3,15 @@
     logexport.pyz CONFIG
     logexport.pyz --check CONFIG
 
-This store cannot hand out its partitions, so a day is asked for, line by line, into zstd-compressed JSON lines.
-A day counts as exported when the object has been read back and is the same, and as long as the store's count of
-its lines does not change: lines that come late, after an outage, make it be written again.
+This store cannot hand out its partitions, so a day is asked for, line by line, into zstd-compressed JSON
+lines.
+A day counts as exported when the object has been read back and is the same, and as long as the store's count
+of its lines does not change: lines that come late, after an outage, make it be written again.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import fcntl
 import hashlib
@@ -106,7 +106,8 @@ class Objects:
         config = self._config
         url = f"{config.endpoint.rstrip('/')}/{config.bucket}/{urllib.parse.quote(key)}"
         done = subprocess.run(
-            ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "3600", "--config", config.secret,
+            ["curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "3600",
+             "--config", config.secret,
              "--aws-sigv4", f"aws:amz:{config.region}:s3", *more, url],
             capture_output=True, check=False,
         )  # fmt: skip
@@ -187,14 +188,16 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     failed = 0
     with open(os.path.join(config.state_directory, "lock"), "w", encoding="ascii") as lock:
-        with contextlib.suppress(BlockingIOError):
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for day in days(datetime.datetime.now(datetime.timezone.utc), config.retention_seconds):
-                try:
-                    said = export(config, Store(config.store), Objects(config), day)
-                except (ExportError, OSError, http.client.HTTPException, ValueError) as problem:
-                    failed += 1
-                    said = f"error: {day}: {problem}"
-                if said:
-                    print(said, file=sys.stderr, flush=True)
+        except BlockingIOError:
+            return 0  # another run is at it
+        for day in days(datetime.datetime.now(datetime.timezone.utc), config.retention_seconds):
+            try:
+                said = export(config, Store(config.store), Objects(config), day)
+            except (ExportError, OSError, http.client.HTTPException, ValueError) as problem:
+                failed += 1
+                said = f"error: {day}: {problem}"
+            if said:
+                print(said, file=sys.stderr, flush=True)
     return 1 if failed else 0

@@ -23,7 +23,8 @@ def main(arguments: Sequence[str]) -> int:
         found = mend(directory, name)
         if found.state not in ("clean", "empty"):
             print(
-                f"queue {name}: {found.state}; {found.records} records wait, {found.lost_bytes} bytes were cut off",
+                f"queue {name}: {found.state}; {found.records} records wait, "
+                f"{found.lost_bytes} bytes were cut off",
                 file=sys.stderr,
             )
         damaged += found.state == "damaged"

@@ -1,12 +1,15 @@
 """The index of one of rsyslog's disk queues (`NAME.qi`), made anew from the queue's own files.
 
-rsyslog writes the index now and then (`queue.checkpointInterval`), the records at once. After a kill the index is
-behind the records: started with it, rsyslog would write over what it has confirmed; with a damaged one it leaves
-the whole queue lying (case 79). The records themselves tell where they end. What was handed on already, after the
+rsyslog writes the index now and then (`queue.checkpointInterval`), the records at once. After a kill the
+index is
+behind the records: started with it, rsyslog would write over what it has confirmed; with a damaged one it
+leaves
+the whole queue lying (case 79). The records themselves tell where they end. What was handed on already,
+after the
 index was written, is handed on once more: the store knows it by its place in its source (docs/adr/0010).
 
-Format, as rsyslog 8.2302 and 8.2504 write it: objects of lines `+name:type:length:value:` between `<Obj:1:KIND:1:`
-(or `<OPB:…`) and `>End`, `.`.
+Format, as rsyslog 8.2302 and 8.2504 write it: objects of lines `+name:type:length:value:` between
+`<Obj:1:KIND:1:` (or `<OPB:…`) and `>End`, `.`.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ _OPEN_MODE = 0o600
 
 @dataclass(frozen=True)
 class Found:
-    """What was done to one queue. `state`: `empty`, `clean`, `mended` (its index was behind), `damaged` (it had
-    none that could be read, or its last record was cut)."""
+    """What was done to one queue. `state`: `empty`, `clean`, `mended` (its index was behind), `damaged` (it
+    had none that could be read, or its last record was cut)."""
 
     name: str
     state: str

@@ -1,4 +1,5 @@
-"""All files that are read: found, followed through rotation, left where they end, found again after a restart."""
+"""All files that are read: found, followed through rotation, left where they end, found again after a
+restart."""
 
 from __future__ import annotations
 

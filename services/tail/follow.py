@@ -22,7 +22,8 @@ class Swapped(OSError):
 
 
 def open_file(path: str, device: int | None, inode: int | None, owners: frozenset[int] | None) -> int:
-    """A descriptor of exactly this file. Paths are users': none is followed to where the user may not read."""
+    """A descriptor of exactly this file. Paths are users': none is followed to where the user may not
+    read."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)

@@ -31,12 +31,14 @@ class Journal:
     """A child process that follows the journal, and a stream for each of the journal's own numberings."""
 
     def __init__(
-        self, node: str, jobs: Jobs, tenant_of: Callable[[int], str | None], choose: Callable[[dict[str, str]], Rule],
+        self, node: str, jobs: Jobs, tenant_of: Callable[[int], str | None],
+        choose: Callable[[dict[str, str]], Rule],
         program: str = "journalctl", directory: str = "",
     ) -> None:  # fmt: skip
         self._node, self._jobs, self._tenant_of, self._choose = node, jobs, tenant_of, choose
         self._command = [
-            program, "--output=json", f"--output-fields={_FIELDS}", "--all", "--quiet", "--follow", "--no-tail",
+            program, "--output=json", f"--output-fields={_FIELDS}", "--all", "--quiet", "--follow",
+            "--no-tail",
             *([f"--directory={directory}"] if directory else []),
         ]  # fmt: skip
         self._child: subprocess.Popen[bytes] | None = None

@@ -9,7 +9,8 @@ LINE_BYTES = 32_768  # a longer one is cut into parts; all hops take eight times
 
 @dataclass(frozen=True)
 class Line:
-    """One line. `at` and `end` are its place in its stream: bytes of a file, numbers of the journal's entries."""
+    """One line. `at` and `end` are its place in its stream: bytes of a file, numbers of the journal's
+    entries."""
 
     at: int
     end: int

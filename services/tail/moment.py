@@ -12,15 +12,18 @@ _BACK = 400 * 86_400 * _MICRO
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _HEAD = 80
 _WHOLE = re.compile(
-    r"(?<!\d)(\d{4})([-/])(\d\d)\2(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ?(Z|UTC)\b|([+-])(\d\d):?(\d\d)\b)?"
+    r"(?<!\d)(\d{4})([-/])(\d\d)\2(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(?: ?(Z|UTC)\b|([+-])(\d\d):?(\d\d)\b)?"
 )
-_MONTHS = {name: at for at, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTHS = {name: at for at, name in enumerate(_NAMES, 1)}
 _SYSLOG = re.compile(r"\b(" + "|".join(_MONTHS) + r") [ \d]?(\d) (\d\d):(\d\d):(\d\d)\b")
 _SYSLOG_DAY = re.compile(r" ([ \d]?\d) ")
 _GLOG = re.compile(r"^\W{0,2}([IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,6})\b")
 _LEVEL = re.compile(
     r"\b(TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|CRIT(?:ICAL)?|FATAL|ALERT|EMERG|PANIC)\b"
-    r"|\blevel[=:] ?\"?(trace|debug|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|fatal|alert|emerg|panic)\b"
+    r"|\blevel[=:] ?\"?(trace|debug|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|fatal|alert|emerg"
+    r"|panic)\b"
 )
 SEVERITIES = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 _WORDS = {

@@ -2,9 +2,9 @@
 
     nodeagent logs [--config FILE] [--check [FILE]]
 
-It may read any file and opens no connection but that to rsyslog on loopback; rsyslog may read no user's file and
-speaks to the rack. A place in a file is forgotten only when rsyslog has the record on disk: when rsyslog takes
-nothing, nothing is read, and the files themselves are the queue.
+It may read any file and opens no connection but that to rsyslog on loopback; rsyslog may read no user's file
+and speaks to the rack. A place in a file is forgotten only when rsyslog has the record on disk: when rsyslog
+takes nothing, nothing is read, and the files themselves are the queue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """From lines to records. A record tells its place in its stream, so that whoever gets it twice knows.
 
-`from` and `to` of a stream's records follow on each other without a gap, what was left out on purpose included: a
+`from` and `to` of a stream's records follow on each other without a gap, what was left out on purpose
+included: a
 store that has seen [0, 80) and [120, 200) knows what it lacks. `cuts` are the lengths of a record's lines.
 """
 

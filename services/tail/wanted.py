@@ -1,4 +1,5 @@
-"""Which files are to be read now, and whose lines they are: jobs' open files, containers' output, listed paths."""
+"""Which files are to be read now, and whose lines they are: jobs' open files, containers' output, listed
+paths."""
 
 from __future__ import annotations
 
@@ -79,7 +80,8 @@ class Jobs:
             by_name[owner.job] = owner
             for process in job["processes"]:
                 by_pid[int(process["pid"])] = owner
-            # Whoever opens a file for each of its lines is rarely caught at it: once seen, it stays its job's.
+            # Whoever opens a file for each of its lines is rarely caught at it: once seen, it stays its
+            # job's.
             seen = self._seen.setdefault(owner.job, {})
             for one in job["files"]:
                 seen[str(one["path"])] = Wanted(
@@ -121,8 +123,8 @@ def containers(
 
 
 def listed(patterns: Sequence[Mapping[str, str]]) -> Iterator[Wanted]:
-    """The contract's own paths. Rotated names that a pattern fits stand for their path, which may lead nowhere
-    for the moment."""
+    """The contract's own paths. Rotated names that a pattern fits stand for their path, which may lead
+    nowhere for the moment."""
     for one in patterns:
         found = glob.glob(one["path"])
         for path in [*found, *glob.glob(one["path"] + "?*")]:

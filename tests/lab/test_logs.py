@@ -1,4 +1,5 @@
-"""Logs and training curves of the lab, from a node to the store and the tier (L1, L3, L4, C11; acceptance 1 and 2)."""
+"""Logs and training curves of the lab, from a node to the store and the tier (L1, L3, L4, C11; acceptance 1
+and 2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The log path from one node's reader to the store, from the roles' own configuration, by the real daemons, in one
-namespace and one root. What a node, a rack and the store run stands side by side: their ports and paths do not
-meet."""
+"""The log path from one node's reader to the store, from the roles' own configuration, by the real daemons,
+in one
+namespace and one root. What a node, a rack and the store run stands side by side: their ports and paths do
+not meet."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ HOPS = ("sideband-ship", "sideband-relay-front", "sideband-relay", "sideband-log
 LOGS: dict[str, Any] = {
     "retention": "7d", "cap": "1GiB", "free": "1MiB", "spool": {"node": "8MiB", "rack": "64MiB"},
     "paths": [{"path": "/var/log/bench/*.log"}, {"path": "/var/log/tenant/*.log", "tenant": "alpha"}],
-    "rules": [{"path": "/var/log/bench/sampled*", "one_of": 10}, {"path": "/var/log/bench/grave*", "least": "error"}],
+    "rules": [
+        {"path": "/var/log/bench/sampled*", "one_of": 10},
+        {"path": "/var/log/bench/grave*", "least": "error"},
+    ],
 }  # fmt: skip
 EXPORT = {"endpoint": "http://127.0.0.1:7480", "bucket": "logs"}
 STORE, EDGE, CORE = 8537, "10.21.0.21", "10.30.0.41"
@@ -50,12 +54,13 @@ class LogBench(Bench):
         environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
                        "ANSIBLE_ROLES_PATH": f"{PROJECT}/tests/front/roles:{PROJECT}/roles"}  # fmt: skip
         (directory / "s3.key").write_text("key:secret\n")
+        export = {**EXPORT, "secret_file": f"{directory}/s3.key"}
         run(
             str(PROJECT / ".venv/bin/ansible-playbook"), "tests/logs/render.yml", "--limit", ",".join(HOSTS),
             "-e", f"sideband_mirror_manifest={PROJECT}/.cache/mirror/manifest.json",
             "-e", f"front_output={directory}", "-e", f"sideband_pki_directory={directory}/pki",
             "-e", f"sideband_rack_secrets_directory={directory}/secrets",
-            "-e", json.dumps({"sideband_logs": {**LOGS, "export": {**EXPORT, "secret_file": f"{directory}/s3.key"}}}),
+            "-e", json.dumps({"sideband_logs": {**LOGS, "export": export}}),
             cwd=PROJECT, env=environment,
         )  # fmt: skip
         bench = cls(directory, make_root(directory))
@@ -86,7 +91,13 @@ class LogBench(Bench):
     def network(self) -> None:
         run("ip", "netns", "add", NAMESPACE)
         run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
-        for address in (f"{EDGE}/24", f"{CORE}/24", "10.21.0.11/24", "fd00:5b:21::21/64", "fd00:5b:30::41/64"):
+        for address in (
+            f"{EDGE}/24",
+            f"{CORE}/24",
+            "10.21.0.11/24",
+            "fd00:5b:21::21/64",
+            "fd00:5b:30::41/64",
+        ):
             nodad = ["nodad"] if ":" in address else []
             run("ip", "-n", NAMESPACE, "address", "add", address, "dev", "lo", *nodad)
 
@@ -148,7 +159,9 @@ class LogBench(Bench):
                 dead = {name: p.returncode for name, p in self.processes.items() if p.poll() is not None}
                 if dead or time.monotonic() > deadline:
                     logs = "".join((self.directory / f"{name}.log").read_text()[-3000:] for name in dead)
-                    raise RuntimeError(f"nothing at {address} ({problem}); ended: {dead}\n{logs}") from problem
+                    raise RuntimeError(
+                        f"nothing at {address} ({problem}); ended: {dead}\n{logs}"
+                    ) from problem
                 time.sleep(0.1)
 
     def stop_all(self) -> None:
@@ -169,7 +182,9 @@ class LogBench(Bench):
 
     def rows(self, query: str = "*") -> list[dict[str, Any]]:
         form = urllib.parse.urlencode({"query": query, "start": "now-30d"}).encode()
-        return [json.loads(line) for line in self.plain(STORE, "/select/logsql/query", "POST", form).splitlines()]
+        return [
+            json.loads(line) for line in self.plain(STORE, "/select/logsql/query", "POST", form).splitlines()
+        ]
 
     def when(self, query: str, count: int, seconds: float = 60) -> list[dict[str, Any]]:
         """Rows, as soon as there are so many."""

@@ -1,4 +1,5 @@
-"""A program that logs numbered lines, as a shell does it: each line opens the file anew; and renames it meanwhile."""
+"""A program that logs numbered lines, as a shell does it: each line opens the file anew; and renames it
+meanwhile."""
 
 from __future__ import annotations
 
@@ -9,9 +10,17 @@ from pathlib import Path
 
 
 class Numbered(threading.Thread):
-    def __init__(self, path: Path, lines: int, rotate_seconds: float = 0.0, burst: int = 20, pause: float = 0.02) -> None:
+    def __init__(
+        self, path: Path, lines: int, rotate_seconds: float = 0.0, burst: int = 20, pause: float = 0.02
+    ) -> None:
         super().__init__(daemon=True)
-        self._path, self._lines, self._rotate, self._burst, self._pause = path, lines, rotate_seconds, burst, pause
+        self._path, self._lines, self._rotate, self._burst, self._pause = (
+            path,
+            lines,
+            rotate_seconds,
+            burst,
+            pause,
+        )
         self.rotations = 0
 
     def run(self) -> None:

@@ -1,4 +1,5 @@
-"""The log path by its real daemons: every line once, whichever hop is killed (L1 to L4; cases 76, 77, 79, 80).
+"""The log path by its real daemons: every line once, whichever hop is killed (L1 to L4; cases 76, 77, 79,
+80).
 
 No lab: one network namespace and one root, see tests/logs/bench.py."""
 
@@ -7,6 +8,7 @@ from __future__ import annotations
 import collections
 import json
 import os
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -33,12 +35,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogBench]:
 
 
 def counted(rows: list[dict[str, str]]) -> collections.Counter[str]:
-    return collections.Counter(word for row in rows for word in row["_msg"].split() if word.startswith("seq="))
+    return collections.Counter(
+        word for row in rows for word in row["_msg"].split() if word.startswith("seq=")
+    )
 
 
 def test_each_daemon_accepts_its_configuration(bench: LogBench) -> None:
     said = {path: text for path, text in bench.check().items() if "vmagent" not in text}
-    assert {"ship.conf", "relay.conf", "ship.cfg", "haproxy.cfg", "keeper.json"} <= {Path(one).name for one in said}
+    assert {"ship.conf", "relay.conf", "ship.cfg", "haproxy.cfg", "keeper.json"} <= {
+        Path(one).name for one in said
+    }
     assert {path: text for path, text in said.items() if text} == {}
 
 
@@ -77,7 +83,8 @@ def test_rename_rotation_and_a_kill_of_every_hop_cost_nothing(bench: LogBench) -
 def test_a_black_hole_loses_nothing(bench: LogBench) -> None:
     """Packets of the edge vanish: what fits waits on the node, and what does not waits in its files."""
     rule = ["ip", "netns", "exec", NAMESPACE, "nft"]
-    subprocess.run([*rule, "add table inet hole; add chain inet hole c { type filter hook output priority 0; };"
+    subprocess.run([*rule, "add table inet hole;"
+                    "add chain inet hole c { type filter hook output priority 0; };"
                     f"add rule inet hole c ip daddr {EDGE} tcp dport 8431 drop;"
                     f"add rule inet hole c ip saddr {EDGE} tcp sport 8431 drop"], check=True)  # fmt: skip
     writer = Numbered(bench.root / "var/log/bench/hole.log", 3000)
@@ -115,7 +122,8 @@ def test_a_damaged_queue_is_mended_and_told(bench: LogBench) -> None:
 def test_records_of_several_lines_come_whole(bench: LogBench) -> None:
     """Case 77: a traceback and silence, without a line feed at its end; restarted, another."""
     path = bench.root / "var/log/bench/trace.log"
-    text = '2026-01-02 03:04:05 ERROR step {}\nTraceback (most recent call last):\n  File "t.py", line 1\nRuntimeError: NCCL'
+    text = "2026-01-02 03:04:05 ERROR step {}\nTraceback (most recent call last):\n"
+    text += '  File "t.py", line 1\nRuntimeError: NCCL'
     path.write_text(text.format(9))
     (first,) = bench.when("file:=/var/log/bench/trace.log", 1)
     assert first["_msg"] == text.format(9)
@@ -173,7 +181,7 @@ def test_a_name_is_the_certificate_s(bench: LogBench) -> None:
     (row,) = bench.when('"claimed"', 1)
     assert (row["node"], row["rack"], row["tenant"]) == ("node1", "rack1", "unassigned")
     for identity in ("rack-rack1", "tenant-alpha"):
-        with pytest.raises(OSError):
+        with pytest.raises((ConnectionError, TimeoutError, ssl.SSLError)):
             bench.relp(identity, (EDGE, 8431), "<134>1 - x x - - - {}")
-    with pytest.raises(OSError):
+    with pytest.raises((ConnectionError, TimeoutError, ssl.SSLError)):
         bench.relp("node-node1", ("10.30.0.41", 8432), "<134>1 - x x - - - {}")

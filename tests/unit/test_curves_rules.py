@@ -211,7 +211,8 @@ def test_no_bytes_are_too_odd_for_a_record(raw: bytes) -> None:
 
 
 def test_broken_utf8_survives() -> None:
-    raw = b'n {"time":"2026-01-02T03:04:05Z","job":"7","stream":"s","offset":0,"message":"\xff\xfe step 5 loss 2.5"}'
+    raw = b'n {"time":"2026-01-02T03:04:05Z","job":"7","stream":"s","offset":0,'
+    raw += b'"message":"\xff\xfe step 5 loss 2.5"}'
     found = record.parse(raw)
     assert found is not None
     assert (found.job, found.tenant) == ("7", "")
@@ -223,8 +224,8 @@ def test_a_record_of_no_job_is_nobody_s_curve() -> None:
 
 
 def test_a_label_that_is_too_long_is_refused() -> None:
+    value = {"time": "x", "job": "j" * 200, "stream": "s", "offset": 0, "message": "m"}
     with pytest.raises(record.Malformed, match="label"):
-        value = {"time": "x", "job": "j" * 200, "stream": "s", "offset": 0, "message": "m"}
         record.parse(b"n " + json.dumps(value).encode())
 
 

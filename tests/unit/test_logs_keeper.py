@@ -44,7 +44,15 @@ def test_a_stream_s_holes_are_told_and_forgotten_streams_are_the_eldest() -> Non
 
 
 def payload(node: str = "n1", **more: Any) -> bytes:
-    value = {"stream": "s", "from": 0, "to": 9, "offset": 0, "time": "2026-11-30T00:53:20Z", "message": "m", **more}
+    value = {
+        "stream": "s",
+        "from": 0,
+        "to": 9,
+        "offset": 0,
+        "time": "2026-11-30T00:53:20Z",
+        "message": "m",
+        **more,
+    }
     return f"<134>1 - {node} sideband - - - {json.dumps(value)}".encode()
 
 
@@ -154,4 +162,7 @@ def test_finished_days_are_those_that_the_store_still_has_whole() -> None:
 
     now = datetime.datetime(2026, 3, 8, 0, 30, tzinfo=datetime.timezone.utc)
     assert [str(day) for day in logexport.days(now, 3 * 86400)] == ["2026-03-06"]
-    assert [str(day) for day in logexport.days(now.replace(hour=2), 3 * 86400)] == ["2026-03-06", "2026-03-07"]
+    assert [str(day) for day in logexport.days(now.replace(hour=2), 3 * 86400)] == [
+        "2026-03-06",
+        "2026-03-07",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from services.configuration import ConfigError
 from services.nodeagent.identity import tenants
 from services.tail import formats, moment, program, wanted
 from services.tail.files import Files
@@ -65,7 +67,9 @@ def test_a_cut_takes_no_character_apart() -> None:
     assert [line.part for line in lines] == [True, True, False]
 
 
-TRACE = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    main()\nRuntimeError: NCCL'
+TRACE = (
+    'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    main()\nRuntimeError: NCCL'
+)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +77,10 @@ TRACE = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\
     [
         ["a", "b"],
         [f"ERROR step 9\n{TRACE}", "step 10 loss 1"],
-        [f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n{TRACE}", "next"],
+        [
+            f"{TRACE}\n\nDuring handling of the above exception, another exception occurred:\n\n{TRACE}",
+            "next",
+        ],
         [f"[rank3]: {TRACE}".replace("\n", "\n[rank3]: "), "step 1"],
         ["java.lang.Oops: x\n\tat a.b(C.java:1)\n\t... 3 more\nCaused by: y\n\tat d", "step 2"],
         [" iteration 1/ 9 | lm loss: 1", " iteration 2/ 9 | lm loss: 1"],
@@ -133,7 +140,8 @@ def test_a_line_s_own_time(text: str, read: str, own: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "text", ["step 1", "0001-01-01T00:00:00Z", "2026-13-01 00:00:00", "2027-06-01T00:00:00Z", "Feb 30 00:00:00"]
+    "text",
+    ["step 1", "0001-01-01T00:00:00Z", "2026-13-01 00:00:00", "2027-06-01T00:00:00Z", "Feb 30 00:00:00"],
 )
 def test_a_time_that_cannot_be_is_none(text: str) -> None:
     assert moment.own_time(text, utc("2026-05-01 00:00:00")) == 0
@@ -142,7 +150,8 @@ def test_a_time_that_cannot_be_is_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "severity"),
     [
-        ("2026 ERROR x", "error"), ("W0102 03:04:05.1 x", "warning"), ("level=warn x", "warning"), (TRACE, "error"),
+        ("2026 ERROR x", "error"), ("W0102 03:04:05.1 x", "warning"), ("level=warn x", "warning"),
+        (TRACE, "error"),
         ("CRITICAL", "critical"), ("an error of mine", "info"),
     ],
 )  # fmt: skip
@@ -176,10 +185,18 @@ def test_containers_are_found_with_whose_they_are(tmp_path: Path) -> None:
     jobs = wanted.Jobs(str(tmp_path / "none.json"))
     jobs.by_name["container-aaaaaaaaaaaa"] = wanted.Owner("container-aaaaaaaaaaaa", "beta", "bob")
     roots = [str(tmp_path / "docker/*/*-json.log"), "/nonexistent", str(tmp_path / "pods/*/*/*.log")]
-    found = {one.path: one for one in wanted.containers(jobs, tenants({"namespaces": {"alpha": "alpha"}}), roots)}
+    found = {
+        one.path: one for one in wanted.containers(jobs, tenants({"namespaces": {"alpha": "alpha"}}), roots)
+    }
     assert found[str(docker)].labels["tenant"] == "beta"
     assert (found[str(docker)].form, found[str(pod)].form) == ("docker", "cri")
-    labels = {"source": "container", "container": "main", "pod": "train-0", "namespace": "alpha", "tenant": "alpha"}
+    labels = {
+        "source": "container",
+        "container": "main",
+        "pod": "train-0",
+        "namespace": "alpha",
+        "tenant": "alpha",
+    }
     assert found[str(pod)].labels == labels
 
 
@@ -252,7 +269,7 @@ def test_a_users_path_is_not_followed_to_somebody_else_s_file(tmp_path: Path) ->
     os.close(open_file(str(mine), status.st_dev, status.st_ino, None))
     mine.unlink()
     mine.symlink_to(secret)
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="symbolic"):
         open_file(str(mine), status.st_dev, status.st_ino, None)
     with pytest.raises(Swapped, match="another file"):
         open_file(str(secret), status.st_dev, status.st_ino + 1, None)
@@ -291,9 +308,10 @@ def test_a_job_s_file_stays_its_own_when_it_is_closed_between_lines(tmp_path: Pa
         ({"paths": [{"path": "x"}]}, "paths: a list of {path, tenant} is needed"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_is_refused(
+    change: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
     path = tmp_path / "logs.json"
     path.write_text(json.dumps(change))
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
         program.load(str(path))
-    assert problem in str(caught.value)

@@ -17,8 +17,8 @@ from sideband import (
     probe_outside,
     verify_alerts,
     verify_data,
-    verify_page,
     verify_logs,
+    verify_page,
     verify_queries,
 )
 from sideband.verify_checks import Verdict, judge

@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from verify_kit import right
 from pairs import pairs
 from probe_kit import ROOT, lab_model, lab_options
 from sideband import packets, verify_data, verify_logs, verify_queries
 from sideband.verify_pairs import Plan, Probe, options
 from sideband.verify_plan import make
 from sideband.verify_request import request
+from verify_kit import right
 
 MODEL = lab_model()
 TOPOLOGY = str(ROOT / "lab" / "topology.yml")
@@ -263,7 +263,11 @@ def test_a_line_of_every_node_must_be_in_the_log_store() -> None:
     answers = [right(MODEL, one) for one in asks]
     assert all(one["pass"] for one in verify_logs.judge(MODEL, "gateway1", answers))
     for broken in ({"rows": answers[0]["rows"][1:]}, {"problem": "refused"}, {"rows": []}):
-        red = [one for one in verify_logs.judge(MODEL, "gateway1", [{**answers[0], **broken}, answers[1]]) if not one["pass"]]
+        red = [
+            one
+            for one in verify_logs.judge(MODEL, "gateway1", [{**answers[0], **broken}, answers[1]])
+            if not one["pass"]
+        ]
         assert red
     twice = [{**row, "value": 2.0} for row in answers[0]["rows"]]
     red = verify_logs.judge(MODEL, "gateway1", [{**answers[0], "rows": twice}, answers[1]])
