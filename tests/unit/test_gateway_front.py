@@ -44,7 +44,8 @@ def test_who_may_come_is_said_by_unit_and_name() -> None:
     assert query["identities"] == ["tenant/alpha", "tenant/beta", "administrator/ops"]
     assert export["identities"] == ["archive/lake1"]
     assert notify["identities"] == ["alerts/lake1", "alerts/region1"]
-    assert (notify["exact"], notify["methods"], notify["bytes"]) == (["/api/v1/inbox"], ["POST"], 1_048_576)
+    assert notify["exact"] == ["/api/v1/inbox", "/api/v1/wishes"]
+    assert (notify["methods"], notify["bytes"]) == (["GET", "POST"], 1_048_576)
     assert set(KINDS) == {name.split("/")[0] for one in (query, export, notify) for name in one["identities"]}
     files = gateway_front.lists([query, export])
     assert files[0] == {
