@@ -66,7 +66,15 @@ def on(host: str, *words: str, text: str | None = None) -> str:
 
 
 def writer(name: str, lines: int, per_second: int, rotate: float) -> subprocess.Popen[str]:
-    words = ["python3", "-c", WRITER, f"/var/log/slurm/{name}-{RUN}.log", str(lines), str(per_second), str(rotate)]
+    words = [
+        "python3",
+        "-c",
+        WRITER,
+        f"/var/log/slurm/{name}-{RUN}.log",
+        str(lines),
+        str(per_second),
+        str(rotate),
+    ]
     return subprocess.Popen([str(ROOT / "lab/lab"), "exec", "node1", *words], text=True)
 
 
