@@ -29,7 +29,6 @@ INBOX_ALERTS = 600  # at a time; the gateway takes 1,000 and 1 MiB
 _INHIBIT: Sequence[tuple[str, str, tuple[str, ...]]] = (
     ("RackGone", "NodeGone|MetricGone", ("site", "rack")),
     ("NodeGone", "GpuReaderDown|MetricGone|TrainingGone|TrainingRankGone", ("site", "node")),
-    ("GpuHot", "GpuWarm", ("site", "node", "gpu")),
     ("GpuLost", "GpuXid", ("site", "node", "gpu")),
     ("TrainingGone", "TrainingRankGone", ("site", "node", "job")),
 )
