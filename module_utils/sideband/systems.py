@@ -24,6 +24,12 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "victoria_logs",
+    "rsyslog",
+    "curl",
+    "zstd",
+    "alertmanager",
+    "ca_certificates",
     "service_python",
     "querygate_packages",
     "openssh_client",
@@ -33,8 +39,11 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "haproxy": ("haproxy",),
     "nginx": ("nginx",),
     "prometheus": ("prometheus", "promtool"),
-    "victoria_metrics": ("victoria_metrics", "vmagent"),
+    "victoria_metrics": ("victoria_metrics", "vmagent", "vmalert"),
     "node_exporter": ("node_exporter",),
+    "victoria_logs": ("victoria_logs",),
+    "rsyslog": ("rsyslogd",),
+    "alertmanager": ("alertmanager", "amtool"),
 }
 # `python` is what Ansible finds on every host, `service_python` what our own services run on.
 PATHS = ("python", "service_python", "nologin", "package_source")
