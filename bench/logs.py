@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT / "module_utils"), str(ROOT)]
 from sideband import report
 
 LINES, HOLE_LINES = 12_000, 4_000
+RUN = f"{int(time.time()):x}"  # lines of an earlier run are in the store too
 STORE = "http://127.0.0.1:8537"
 HOPS = (
     ("node1", "sideband-logs"), ("node1", "sideband-ship"),
@@ -65,12 +66,12 @@ def on(host: str, *words: str, text: str | None = None) -> str:
 
 
 def writer(name: str, lines: int, per_second: int, rotate: float) -> subprocess.Popen[str]:
-    words = ["python3", "-c", WRITER, f"/var/log/slurm/{name}.log", str(lines), str(per_second), str(rotate)]
+    words = ["python3", "-c", WRITER, f"/var/log/slurm/{name}-{RUN}.log", str(lines), str(per_second), str(rotate)]
     return subprocess.Popen([str(ROOT / "lab/lab"), "exec", "node1", *words], text=True)
 
 
 def stored(name: str) -> collections.Counter[str]:
-    query = urllib.parse.urlencode({"query": f'file:="/var/log/slurm/{name}.log" | fields _msg'})
+    query = urllib.parse.urlencode({"query": f'file:="/var/log/slurm/{name}-{RUN}.log" | fields _msg'})
     url = f"{STORE}/select/logsql/query?{query}"
     script = f"import sys, urllib.request as r; sys.stdout.write(r.urlopen({url!r}).read().decode())"
     try:
@@ -144,12 +145,12 @@ def black_hole() -> dict[str, float]:
 
 def main() -> int:
     for name in ("bench", "hole"):
-        on("node1", "sh", "-c", f"mkdir -p /var/log/slurm && rm -f /var/log/slurm/{name}.log*")
+        on("node1", "sh", "-c", f"mkdir -p /var/log/slurm && rm -f /var/log/slurm/{name}-*.log*")
     say(f"logs: {LINES} lines, a rotation every 2 s, each of {len(HOPS)} hops restarted and killed")
     process, count = restarts()
     process.wait()
     found = settled("bench", LINES, 120)
-    rotations = int(on("node1", "sh", "-c", "ls /var/log/slurm/bench.log.* | wc -l"))
+    rotations = int(on("node1", "sh", "-c", "ls /var/log/slurm/bench-*.log.* | wc -l"))
     figures: dict[str, Any] = {
         "lines": LINES,
         "rotations": rotations,
@@ -160,7 +161,7 @@ def main() -> int:
     say("logs: a black hole between node1 and its rack")
     figures.update(black_hole())
     for name in ("bench", "hole"):
-        on("node1", "sh", "-c", f"rm -f /var/log/slurm/{name}.log*")
+        on("node1", "sh", "-c", f"rm -f /var/log/slurm/{name}-*.log*")
     checks = [
         report.check("at least 10,000 lines", LINES >= 10_000, LINES, "10,000"),
         report.expect("lost", figures["lost"], 0),

@@ -30,6 +30,7 @@ class Files:
         self._closed_keys: dict[tuple[int, int], str] = {}
         self._turn = 0
         self._started = time.time_ns()
+        self.unsaved = False  # a stream got its name, which must be on disk before its first record leaves
         self.left_out = self.records = 0  # of files that are closed
         self.counts: collections.Counter[str] = collections.Counter(
             dict.fromkeys(("truncated", "refused", "skipped_bytes", "vanished_bytes", "too_many"), 0)
@@ -140,6 +141,7 @@ class Files:
         follower.stream.choose = self._choose
         entry = self.closed.get(self._closed_keys.get(key, ""))
         try:
+            self.unsaved = True
             if entry is None:
                 follower.begin(clock)
             else:
@@ -165,12 +167,13 @@ class Files:
             self._turn += 1
             if len(made) >= room or spent >= most_bytes:
                 break
-            before = follower.behind_bytes
+            before, name = follower.behind_bytes, follower.stream.name
             try:
                 records = follower.read(clock, min(65_536, max(1, most_bytes - spent)))
             except OSError:
                 continue
             spent += min(before, 65_536)
+            self.unsaved = self.unsaved or follower.stream.name != name
             made += [(follower, one) for one in records]
         return made
 

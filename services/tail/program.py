@@ -199,6 +199,10 @@ class Program:
             self._want(clock)
         else:
             self.files.look(clock)
+        if self.files.unsaved:
+            # Killed before this, and read again, its lines would be another stream's, and be stored twice.
+            self.files.unsaved = False
+            self.save(clock)
         room = self._room() if self._afford(clock) else 0
         self._listen(bool(room))
         busy = bool(room) and self._read(clock, room)
