@@ -35,6 +35,19 @@ def _variables(word: str) -> dict[str, Any]:
     return found
 
 
+def _chosen(word: str, model: dict[str, Any], host: str) -> dict[str, Any]:
+    """What a role's tasks read beside its vars/main.yml, by what the contract says."""
+    part = model["hosts"][host]
+    ships = {"node": part["reaches"], "rack": part["serves"]}.get(word, {}).get("ship")
+    name = {"node": "logs" if ships else "no_logs", "rack": "logs" if ships else "no_logs",
+            "logs": "export" if model["logs"]["export"] else "no_export"}.get(word)  # fmt: skip
+    if name is None:
+        return {}
+    path = ROOT / "roles" / word / "vars" / f"{name}.yml"
+    found: dict[str, Any] = _loader().load_from_file(str(path), trusted_as_template=True)
+    return found
+
+
 def fragment(
     word: str,
     model: dict[str, Any],
@@ -51,6 +64,7 @@ def fragment(
     )
     variables = {
         **_variables(word),
+        **_chosen(word, model, host),
         "inventory_hostname": host,
         "playbook_dir": str(ROOT / "playbooks"),
         "role_path": str(ROOT / "roles" / word),

@@ -58,7 +58,9 @@ def test_region_and_lake_compute_different_rules() -> None:
         {one["path"].removeprefix("/etc/sideband/alerts/") for one in made["rules"]}
         for made in (region, lake)
     ]
-    assert names[0] == {f"near/{name}.yml" for name in ("own", "gpu", "training", "fleet", "pipeline", "logs")}
+    assert names[0] == {
+        f"near/{name}.yml" for name in ("own", "gpu", "training", "fleet", "pipeline", "logs")
+    }
     assert names[1] == {
         "near/own.yml",
         "near/tiers.yml",
