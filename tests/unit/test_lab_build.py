@@ -6,6 +6,7 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
