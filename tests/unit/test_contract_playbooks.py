@@ -272,4 +272,4 @@ def test_one_machine_whose_parts_are_no_list(tmp_path: Path, text: str) -> None:
     done = play("-i", site, "playbooks/contract.yml")
     assert done.returncode == 2
     assert "all: sideband_components: " in done.stdout
-    assert "a list: [node, rack, region, lake, gateway]" in done.stdout
+    assert "a list: [node, rack, region, lake, gateway, alerts]" in done.stdout
