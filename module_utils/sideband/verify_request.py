@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import verify_alerts, verify_data, verify_queries
+from . import verify_alerts, verify_data, verify_logs, verify_queries
 from .verify_pairs import FAMILIES, Plan, address
 
 Record = dict[str, Any]
@@ -53,9 +53,10 @@ def request(
             "training": [part["device"] for part in interfaces.values() if part["kind"] == "training"],
             "listeners": listeners(plan, host),
             "sockets": "node" in plan.hosts[host]["words"],
+            "says": verify_logs.SAID if verify_logs.ships(model, host) else "",
         }
     if phase == "collect":
-        parts = (verify_data, verify_queries, verify_alerts)
+        parts = (verify_data, verify_queries, verify_alerts, verify_logs)
         return {"asks": [one for part in parts for one in part.asks(model, host, patience)]}
     mine = [probe for probe in plan.probes if probe.leaves.host == host]
     return {

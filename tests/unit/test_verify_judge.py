@@ -17,6 +17,7 @@ from sideband import (
     probe_outside,
     verify_alerts,
     verify_data,
+    verify_logs,
     verify_page,
     verify_queries,
 )
@@ -67,7 +68,7 @@ def as_foretold(plan: Plan) -> Visits:
         if probe.expect != "nowhere":
             there["devices"][probe.catcher.device]["seen"].append(probe.number)
             there["counters"][probe.counter] += 1
-    for part in (verify_data, verify_queries, verify_alerts):
+    for part in (verify_data, verify_queries, verify_alerts, verify_logs):
         for host in MODEL["hosts"]:
             answers = [right(MODEL, one, host) for one in part.asks(MODEL, host, 0)]
             visits.get(host, {"collect": {"answers": []}})["collect"]["answers"] += answers
@@ -116,7 +117,7 @@ def test_what_is_as_foretold_is_green(visits: Visits) -> None:
     assert verdict.figures == {
         "pairs_expected": 414, "pairs_tested": 414, "pairs_untested": 0, "probes": len(PLAN.probes),
         "negative": len([p for p in PLAN.probes if not p.positive]), "negative_without_counter": 0,
-        "negative_observed": 0, "positive": 146, "positive_failed": 0, "dscp_seen": 22, "dscp_expected": 22,
+        "negative_observed": 0, "positive": 158, "positive_failed": 0, "dscp_seen": 34, "dscp_expected": 34,
         "seconds": 12.3,
     }  # fmt: skip
 
@@ -253,7 +254,7 @@ def test_a_lost_mark_is_red(visits: Visits) -> None:
             mark[4] = 0
     verdict = verdict_of(visits)
     assert not verdict.passed
-    assert verdict.figures["dscp_seen"] == 21
+    assert verdict.figures["dscp_seen"] == 32
     assert "verify: dscp push ipv4 out: does not hold (got [0, 8, 8]; want [8, 8, 8])" in str(
         verdict.causes[0]
     )
