@@ -18,15 +18,35 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from services.archiver.config import Config, parse
+from services.archiver.config import Config, Remote, parse
 
 START = 1_780_000_020  # a full minute
 MODEL = "NVIDIA H100 80GB HBM3"
-ACCESS, SECRET = "AKTEST", "SKTEST"
+ACCESS, SECRET = "archive-access", "archive-secret"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    """All methods come to `served`."""
+
     protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.served()
+
+    def do_PUT(self) -> None:
+        self.served()
+
+    def do_HEAD(self) -> None:
+        self.served()
+
+    def do_POST(self) -> None:
+        self.served()
+
+    def do_DELETE(self) -> None:
+        self.served()
+
+    def served(self) -> None:
+        raise NotImplementedError
 
     def log_message(self, format: str, *arguments: object) -> None:
         return
@@ -55,7 +75,7 @@ def job_series(
     start: int = START,
     job: str = "slurm-77",
     tenant: str = "alpha",
-    loss: Callable[[int], float] = lambda step: 10.0 / (step + 1),
+    loss: Callable[[int], float] = lambda step: round(10.0 / (step + 1), 6),
     tokens: float = 50_000.0,
     ended: bool = True,
     outage: range = range(0),
@@ -127,7 +147,7 @@ def front(unix: Path, identity: str = "archive/lake1") -> Iterator[int]:
     """Before the gateway's program stands HAProxy, which knows the asker by its certificate."""
 
     class Relay(Handler):
-        def do_POST(self) -> None:
+        def served(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             connection = http.client.HTTPConnection("gate", timeout=60)
             connection.sock = socket.socket(socket.AF_UNIX)
@@ -174,7 +194,7 @@ def edge(endpoint: str, faults: Faults) -> Iterator[str]:
     lock = threading.Lock()
 
     class Relay(Handler):
-        def do_PUT(self) -> None:
+        def served(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             with lock:
                 number = faults.count(self.command)
@@ -190,8 +210,6 @@ def edge(endpoint: str, faults: Faults) -> Iterator[str]:
             headers = {name: text for name, text in self.headers.items() if name.lower() != "connection"}
             status, data, given = self.passed(self.path, body, headers)
             return self.answer(status, data, given)
-
-        do_GET = do_HEAD = do_DELETE = do_POST = do_PUT  # noqa: N815  # the server's names
 
         def passed(
             self, path: str, body: bytes, headers: dict[str, str], signed: bool = False
@@ -314,6 +332,10 @@ def settings(
 
 def config(directory: Path, **changes: Any) -> Config:
     return parse({**settings(directory, "http://127.0.0.1:1", "http://127.0.0.1:1", []), **changes})
+
+
+def parse_remote(endpoint: str) -> Remote:
+    return Remote("experiments", "sideband/alpha", endpoint, "us-east-1", "/none", "")
 
 
 def write_config(directory: Path, value: dict[str, Any]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from . import images, keys
+from . import images, keys, site
 from .mirror import MIRROR
 from .paths import IMAGES, NETNS, ROOTS, STATE
 from .topology import Host, Link, Topology
@@ -94,3 +94,5 @@ def prepare(host: Host, topology: Topology) -> None:
             (network / f"10-lab-{link.device}.network").write_text(network_file(link))
     if host.mirror:
         (where / MIRROR_INSIDE.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    if host.extra == site.EXTRA:
+        site.install(where)

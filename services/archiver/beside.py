@@ -70,7 +70,7 @@ def write(
                 f"archive {name}: {about['job']} of {about['tenant']}, {about['start']} to {about['end']}\n"
             )
             commit = git.commit(parent, files, subject)
-            git.push(repository, name, commit)
+            git.push(repository, name, commit, tip)
             return commit
         except Lost:
             # Another host was faster. What it has committed was read back too.

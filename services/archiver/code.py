@@ -121,13 +121,16 @@ class Git:
         tree = self.run("write-tree", more=index).strip()
         return self.run("commit-tree", tree, "-p", parent, stdin=message.encode()).strip()
 
-    def push(self, repository: Repository, name: str, commit: str) -> None:
-        """Raises Lost where the branch is no longer what the commit stands on: nothing is overwritten."""
+    def push(self, repository: Repository, name: str, commit: str, tip: str) -> None:
+        """Raises Lost where the branch is not at `tip` any more: nothing is overwritten."""
+        branch = f"{BRANCH}{name}"
         try:
-            self.run("push", "--quiet", repository.url, f"{commit}:{BRANCH}{name}")
+            # Only onto what was seen: also where nothing was.
+            lease = f"--force-with-lease={branch}:{tip}"
+            self.run("push", "--quiet", lease, repository.url, f"{commit}:{branch}")
         except subprocess.CalledProcessError as error:
-            if any(word in error.stderr for word in ("non-fast-forward", "fetch first", "[rejected]")):
-                raise Lost(error.stderr) from None
+            if self.heads(repository.url, branch).get(branch, "") != tip:
+                raise Lost(name) from None
             raise Problem(
                 f"{repository.url}: the archive's commit was not taken ({error.stderr})",
                 "may this host write branches archive/* there? Its data is stored; run the same again",

@@ -86,7 +86,9 @@ def parse(value: Any) -> Config:
         raise ConfigError("tls: https wants a certificate")
     remote = _made(value["remote"], Remote, "remote")
     _url(remote.endpoint, "remote.endpoint", ("http", "https"))
-    repositories = [_made(one, Repository, "repositories") for one in value["repositories"]]
+    repositories = [
+        _made(one, Repository, f"repositories[{index}]") for index, one in enumerate(value["repositories"])
+    ]
     return Config(
         gateways=gateways,
         tls=tls,

@@ -61,8 +61,6 @@ def test_without_an_index_the_reason_is_said(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    with pytest.raises(
-        wheels.WheelError, match=r"no wheels for Python 3.11 .*hint: see that pip"
-    ):
+    with pytest.raises(wheels.WheelError, match=r"no wheels for Python 3.11 .*hint: see that pip"):
         wheels.ensure(tmp_path, {})
     assert list(tmp_path.iterdir()) == []
