@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.spare_site import ROOT, BenchError, inside, lab, run
+from services import wheels
 
 # Where a person would clone to; removed again like a person would.
 PLACE = "/root/sideband"
@@ -70,6 +71,7 @@ def checkout(host: str, suite: str) -> None:
     """What `git clone` and `make venv` leave."""
     listed = run(["git", "ls-files", "-co", "--exclude-standard", "-z"]).split("\0")
     _send(host, ROOT, PLACE, [name for name in listed if name and (ROOT / name).exists()])
+    _packages(host)
     inside(host, "python3", "-m", "venv", "--without-pip", f"{PLACE}/.venv")
     _send(host, environment(suite), f"{PLACE}/.venv/lib/python{PYTHONS[suite]}/site-packages", ["."])
     for name in ("ansible-playbook", "ansible-inventory"):
@@ -78,6 +80,16 @@ def checkout(host: str, suite: str) -> None:
         inside(
             host, "sh", "-c", f"cat > {PLACE}/.venv/bin/{name}; chmod 755 {PLACE}/.venv/bin/{name}", text=text
         )
+
+
+def _packages(host: str) -> None:
+    """What services/wheels.py leaves."""
+    mirror = ROOT / ".cache/mirror"
+    held = json.loads((mirror / "manifest.json").read_text())["archives"]
+    entries = {one.name: held[one.name] for one in wheels.COMPONENTS}
+    place = f"{PLACE}/.cache/mirror"
+    _send(host, mirror / "archives", f"{place}/archives", [entry["file"] for entry in entries.values()])
+    inside(host, "sh", "-c", f"cat > {place}/manifest.json", text=json.dumps({"archives": entries}))
 
 
 def leave(host: str) -> None:

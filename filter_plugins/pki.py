@@ -24,16 +24,18 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # The functions that have an identity, in the order in which a host with several takes its first.
-FUNCTIONS = ("node", "rack", "region", "lake", "gateway")
+FUNCTIONS = ("node", "rack", "region", "lake", "logs", "gateway", "alerts", "archive")
+# People who ask: the unit of their certificates, and where the model lists them.
+PEOPLE = {"tenant": "tenants", "administrator": "administrators"}
 USAGES = {"clientAuth": ExtendedKeyUsageOID.CLIENT_AUTH, "serverAuth": ExtendedKeyUsageOID.SERVER_AUTH}
 # What a dry run shows in place of a certificate that is not made yet.
 PLACEHOLDER = "made at the first real run\n"
 
 
 def wanted(model: dict[str, Any], host: str, hosts: list[str]) -> list[dict[str, Any]]:
-    """The certificates that this host's turn makes: its own, and its share of the tenants'.
+    """The certificates that this host's turn makes: its own, and its share of people's.
 
-    Tenants belong to no host; spreading them over the hosts of the play makes them in parallel, and none is
+    People belong to no host; spreading them over the hosts of the play makes theirs in parallel, and none is
     left out when the play is limited.
     """
     self = model["hosts"][host]
@@ -47,23 +49,25 @@ def wanted(model: dict[str, Any], host: str, hosts: list[str]) -> list[dict[str,
             "unit": word,
             "names": names,
             "usages": ["clientAuth", "serverAuth"],
+            "own": True,
         }
         for word in FUNCTIONS
         if word in self["words"]
     ]
-    position = hosts.index(host)
-    share = [
+    people = [
         {
-            "name": f"tenant-{tenant['name']}",
-            "common_name": tenant["certificate"],
-            "unit": "tenant",
-            # A tenant only asks: what serves nothing has no name by which it could be taken for a host.
+            "name": f"{unit}-{one['name']}",
+            "common_name": one["certificate"],
+            "unit": unit,
+            # People only ask: what serves nothing has no name by which it could be taken for a host.
             "names": [],
             "usages": ["clientAuth"],
+            "own": False,
         }
-        for tenant in model["tenants"][position :: len(hosts)]
+        for unit, noun in PEOPLE.items()
+        for one in model[noun]
     ]
-    return own + share
+    return own + people[hosts.index(host) :: len(hosts)]
 
 
 def authority_reason(directory: str, renew_days: int) -> str:
@@ -118,7 +122,7 @@ def judged(
 
 
 def identities(certificates: list[dict[str, Any]], directory: str, dry: bool) -> dict[str, dict[str, str]]:
-    """The host's identities by function, as texts; tenants' certificates are not the host's."""
+    """The host's identities by function, as texts; people's certificates are not the host's."""
     return {
         want["unit"]: {
             "ca": _text(Path(directory, "ca.crt"), dry),
@@ -126,7 +130,7 @@ def identities(certificates: list[dict[str, Any]], directory: str, dry: bool) ->
             "key": _text(Path(directory, want["name"] + ".key"), dry),
         }
         for want in certificates
-        if want["unit"] != "tenant"
+        if want["own"]
     }
 
 

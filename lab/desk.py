@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets up user1, a tenant's desk: the tenants' certificates and the command `ask`.
+"""Sets up user1, a desk on the query plane: the certificates of people and the command `ask`.
 
 lab/lab exec user1 ask -t alpha 'node_load1:1m_max'
 """
@@ -23,48 +23,25 @@ GATEWAY = "gateway1"
 PKI = CHECKOUT / ".sideband/lab/pki"
 
 
-def ask_script(address4: str, address6: str, port: int = 8443) -> str:
-    """A tenant's way in: GET over TLS with the tenant's certificate, nothing else."""
+def ask_script(address: str, port: int = 8443) -> str:
+    """tools/ask, told where the gateway is and where the certificates lie."""
     return f"""#!/bin/sh
-# ask -t TENANT [-6] [-r MINUTES] QUERY     asks the gateway as a tenant; -r asks for a range up to now
-set -eu
-tenant= host={address4} minutes=
-while getopts 't:6r:' option; do
-    case $option in
-        t) tenant=$OPTARG ;;
-        6) host='[{address6}]' ;;
-        r) minutes=$OPTARG ;;
-        *) exit 2 ;;
-    esac
-done
-shift $((OPTIND - 1))
-if [ -z "$tenant" ] || [ $# -ne 1 ]; then
-    known=$(ls /root/tenants | sed -n 's/[.]key$//p' | xargs)
-    echo "ask -t TENANT [-6] [-r MINUTES] QUERY; tenants: $known" >&2
-    exit 2
-fi
-query=$1 url=https://$host:{port}/api/v1/query
-set --
-if [ -n "$minutes" ]; then
-    now=$(date +%s)
-    url=${{url}}_range
-    set -- --data "start=$((now - minutes * 60))" --data "end=$now" --data step=60
-fi
-exec curl --silent --show-error --fail-with-body --max-time 20 --get --data-urlencode "query=$query" "$@" \\
-    --cacert /root/tenants/ca.crt --cert "/root/tenants/$tenant.crt" --key "/root/tenants/$tenant.key" "$url"
+# ask [-t TENANT | -a ADMINISTRATOR] [-r MINUTES | -l] [-j] QUERY
+export SIDEBAND_PKI=/root/people SIDEBAND_GATEWAY="${{SIDEBAND_GATEWAY:-{address}:{port}}}"
+exec /usr/local/lib/ask "$@"
 """
 
 
 def files(pki: Path = PKI) -> dict[str, bytes]:
     """What the desk gets, by its path under /root and /usr/local/bin."""
     found = {}
-    for key in sorted(pki.glob("tenant-*.key")):
-        name = key.stem.removeprefix("tenant-")
-        found[f"root/tenants/{name}.key"] = key.read_bytes()
-        found[f"root/tenants/{name}.crt"] = key.with_suffix(".crt").read_bytes()
+    for kind in ("tenant", "administrator"):
+        for key in sorted(pki.glob(f"{kind}-*.key")):
+            found[f"root/people/{key.name}"] = key.read_bytes()
+            found[f"root/people/{key.stem}.crt"] = key.with_suffix(".crt").read_bytes()
     if not found:
-        raise LabError(f"no tenant certificates in {pki}", "ansible-playbook playbooks/site.yml")
-    found["root/tenants/ca.crt"] = (pki / "ca.crt").read_bytes()
+        raise LabError(f"no certificates of people in {pki}", "ansible-playbook playbooks/site.yml")
+    found["root/people/ca.crt"] = (pki / "ca.crt").read_bytes()
     return found
 
 
@@ -81,16 +58,22 @@ def pack(contents: dict[str, bytes], programs: dict[str, bytes]) -> bytes:
 
 
 def install() -> list[str]:
-    """Puts tenants and `ask` on the desk; returns the tenants' names."""
+    """Puts people's certificates and `ask` on the desk; returns whose."""
     lab = topology.load()
     query = lab.host(GATEWAY).link("query")
-    script = ask_script(query.ipv4.split("/")[0], query.ipv6.split("/")[0])
+    script = ask_script(query.ipv4.split("/")[0])
     contents = files()
     # Of an earlier site nothing stays: its authority is another.
-    command = "rm -rf /root/tenants && mkdir -m 700 /root/tenants && tar -x -C / --no-same-owner"
+    command = "rm -rf /root/people && mkdir -m 700 /root/people && tar -x -C / --no-same-owner"
     done = subprocess.run(
         keeper.inside(lab.host(DESK), ["sh", "-c", command]),
-        input=pack(contents, {"usr/local/bin/ask": script.encode()}),
+        input=pack(
+            contents,
+            {
+                "usr/local/bin/ask": script.encode(),
+                "usr/local/lib/ask": (CHECKOUT / "tools/ask").read_bytes(),
+            },
+        ),
         capture_output=True,
         check=False,
     )
@@ -107,9 +90,7 @@ def main() -> int:
     except LabError as error:
         print(f"desk: {error.problem}\ndesk: next: {error.hint}", file=sys.stderr)
         return 1
-    print(
-        f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t {names[0]} 'node_load1:1m_max'"
-    )
+    print(f"desk: {DESK} asks for {', '.join(names)}: lab/lab exec {DESK} ask -t alpha 'node_load1:1m_max'")
     return 0
 
 

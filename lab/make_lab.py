@@ -112,7 +112,7 @@ def summary(lab: topology.Topology) -> str:
         "rack": "rack receiver: HAProxy (mutual TLS) and vmagent; serves the policy document",
         "region": "aggregator: HAProxy and vmagent, one-minute aggregation",
         "lake": "stores: Prometheus (hot), VictoriaMetrics (one minute)",
-        "gateway": "where tenants ask: HAProxy",
+        "gateway": "where people ask: HAProxy, querygate",
         "mgmt": "policy origin and package mirror",
         "user": "a tenant's desk, on the query plane alone",
     }

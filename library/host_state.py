@@ -30,8 +30,8 @@ options:
       - What the host should hold. Keys C(packages), C(groups), C(users), C(directories), C(files), C(links),
         C(archives), C(nftables), C(shapes), C(units), C(masked), C(network), C(guarded), C(guard_seconds),
         C(needs). All that is wrong is told at once, each with its place, before anything is written.
-      - Paths are absolute, modes are quoted octal text, archives come over HTTP or HTTPS, a unit's file has
-        its sections, and a ruleset names its own table only.
+      - Paths are absolute, modes are quoted octal text, archives come over HTTP(S) or, with I(local), from a
+        C(file:///), a unit's file has its sections, and a ruleset names its own table only.
       - A file's C(check) command runs on the candidate, shown at its real path together with all other wanted
         files, before anything is written; C(%s) stands for the path. C(create) writes a file only where it is
         absent.
@@ -179,7 +179,7 @@ def main() -> None:
     session = "" if given["local"] else guard.ssh_connection()
     try:
         answer = run.perform(
-            System(),
+            System(local=given["local"]),
             given["state"],
             given["owner"],
             given["fragment"],

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 
 
-def write(path: str, data: bytes, mode: int = 0o644) -> None:
+def write(path: str, data: bytes | Iterable[bytes], mode: int = 0o644) -> None:
     directory = os.path.dirname(path) or "."
     descriptor, candidate = tempfile.mkstemp(prefix=".", suffix=".new", dir=directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from sideband import verify_data, verify_plan
+from sideband import verify_plan
 from sideband.contract import compile_site
 from sideband.verify_checks import Verdict, judge
 from sideband.verify_pairs import Options, Plan
 from sideband.verify_request import request
+from verify_kit import right
 
 ROOT = Path(__file__).resolve().parent.parent
 INVENTORY = ROOT / "inventories" / "lab"
@@ -210,23 +211,11 @@ class Site:
                 asked = wish.pop("asks", [])
                 visits[name][phase] = self.visit(name, phase, run, {**wish, "asks": []})
                 if phase == "collect":
-                    visits[name][phase]["answers"] = [self._answer(ask) for ask in asked]
+                    visits[name][phase]["answers"] = [right(self.model, ask) for ask in asked]
 
             with ThreadPoolExecutor(max_workers=4) as pool:
                 list(pool.map(one, self.names))
         return judge(self.model, plan, visits, expected, 0.0)
-
-    def _answer(self, ask: Mapping[str, Any]) -> dict[str, Any]:
-        tier = ask["name"].split("/")[0]
-        labels = verify_data.QUESTIONS[tier][2]
-        return {
-            "name": ask["name"],
-            "problem": "",
-            "rows": [
-                {"labels": dict(zip(labels, key)), "value": 1.0}
-                for key in verify_data.wanted(self.model, tier)
-            ],
-        }
 
     def close(self) -> None:
         for server in self.services:

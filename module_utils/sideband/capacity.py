@@ -88,6 +88,10 @@ FIGURES = {
             "rule of thumb among operators: 3 to 4 KiB a head series",
         ),
         Figure(
+            "querygate_memory", 88 * 10**6, "bytes for questions and their answers",
+            "measured: two programs of 40 MB; 256 KiB of each of 16 answers that are on their way",
+        ),
+        Figure(
             "connection_memory", 72 * 1024, "bytes a connection at a front",
             "HAProxy: two buffers of 16 KiB; TLS about 40 KiB",
         ),
@@ -298,6 +302,8 @@ def _memory(
             need = value("base_memory") + max(_connections(host) for host in hosts) * value(
                 "connection_memory"
             )
+        if word == "gateway":
+            need += value("querygate_memory")
         if word in ("rack", "region"):
             need += sum(load.series for load in node_load.values()) * value("series_memory_victoriametrics")
         if word == "lake":

@@ -60,6 +60,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
             }
             for tenant in site.tenants
         ],
+        "administrators": [dict(one) for one in contract["nouns"].get("administrators") or ()],
         "versions": dict(site.versions),
         "rollout": parse_rollout(contract["nouns"].get("rollout")),
         "budget": _budget(site, contract["nouns"].get("budget"), groups),

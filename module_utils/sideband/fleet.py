@@ -15,7 +15,9 @@ from .levels import foreign, marks
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _UNTIL = re.compile(r"(\d+[smhd]|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\Z")
-_TEXTS = ("level", "scope", "until", "reason")
+_TEXTS = ("level", "scope", "until", "reason", "actions")
+# What can be switched beside the level, for the whole site: queries read the newest aggregated copy (D5).
+ACTIONS = ("aggregated",)
 
 GENERATIONS = 'sideband_policy_generation{job="policy"}'
 NAMES = 'count by (node, __name__) ({job="node"})'
@@ -34,6 +36,8 @@ def request_errors(request: Mapping[str, Any], needed: Sequence[str], limit: str
             f"--limit: names no scope here (got {limit!r}); hint: -e scope=rack:NAME or -e scope=node:NAME"
         )
     for key in needed:
+        if key == "level" and request.get("actions"):
+            continue  # an action goes without a level
         if request.get(key) in (None, ""):
             errors.append(f"{key}: missing; hint: -e {key}=…")
     for key in _TEXTS:
@@ -44,6 +48,8 @@ def request_errors(request: Mapping[str, Any], needed: Sequence[str], limit: str
             errors.append(f"{key}: is no text (got {value!r}); hint: -e '{key}=…'")
         elif key == "level" and value and not _WORD.match(value):
             errors.append(f"level: is no name (got {value!r})")
+        elif key == "actions":
+            errors += _action_errors(value, request)
         elif key == "until" and not _UNTIL.match(value):
             errors.append(f"until: is no span or time (got {value!r}); hint: 30m, 2h or 2031-01-01T00:00:00Z")
         elif key == "scope":
@@ -51,6 +57,18 @@ def request_errors(request: Mapping[str, Any], needed: Sequence[str], limit: str
                 scope_from_text(value)
             except ValueError as error:
                 errors.append(str(error))
+    return errors
+
+
+def _action_errors(value: str, request: Mapping[str, Any]) -> list[str]:
+    known = ", ".join(ACTIONS)
+    errors = [
+        f"actions: knows no such action (got {name!r}); hint: one of {known}"
+        for name in value.split(",")
+        if name not in ACTIONS
+    ]
+    if request.get("scope") not in (None, "", "all"):
+        errors.append("actions: hold for the whole site; hint: leave scope out, or ask for both in turn")
     return errors
 
 

@@ -173,8 +173,9 @@ def _send(magic: int, rate: float, frames: list[list[Any]]) -> tuple[list[int], 
 
 
 def ask(one: Record) -> Record:
-    """One query over mutual TLS: {host, port, path, query, ca, certificate, key, patience} -> the vector,
-    once it is as long as `enough`, or what there is when patience ends."""
+    """One query over mutual TLS {host, port, path, query, ca, certificate, key, patience}, or over a unix
+    socket under a name {socket, identity, path, query, patience} -> the vector, once it is as long as
+    `enough`, or what there is when patience ends."""
     until = time.monotonic() + float(one["patience"])
     while True:
         problem, rows = "", []
@@ -187,12 +188,32 @@ def ask(one: Record) -> Record:
         time.sleep(2)
 
 
-def _query(one: Record) -> list[Record]:
+class _Local(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(self._path)
+
+
+def _connection(one: Record) -> http.client.HTTPConnection:
+    if "socket" in one:
+        return _Local(one["socket"])
     context = ssl.create_default_context(cafile=one["ca"])
     context.load_cert_chain(one["certificate"], one["key"])
-    connection = http.client.HTTPSConnection(one["host"], one["port"], timeout=10, context=context)
+    return http.client.HTTPSConnection(one["host"], one["port"], timeout=10, context=context)
+
+
+def _query(one: Record) -> list[Record]:
+    connection = _connection(one)
+    headers = {"X-Sideband-Identity": one["identity"]} if "identity" in one else {}
     with closing(connection):
-        connection.request("GET", one["path"] + "?" + urlencode({"query": one["query"]}))
+        connection.request("GET", one["path"] + "?" + urlencode({"query": one["query"]}), headers=headers)
         answer = connection.getresponse()
         text = answer.read()
     if answer.status != 200:

@@ -6,7 +6,7 @@ exactly this shape, and nothing in it is inherited or left to a default there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Record = dict[str, Any]
@@ -15,21 +15,23 @@ Record = dict[str, Any]
 SAMPLES_OF_A_SERIES = 44_640
 POINTS = 11_000  # what the stores themselves allow; Prometheus' clients know the number
 _MIB = 2**20
-_BY_KIND: Mapping[str, Mapping[str, int]] = {
-    "tenant": {"series": 5_000, "bytes": 16 * _MIB, "seconds": 20},
-    "administrator": {"series": 30_000, "bytes": 64 * _MIB, "seconds": 30},
-    "archive": {"series": 30_000, "bytes": 64 * _MIB, "seconds": 30},
+BY_KIND: Mapping[str, Mapping[str, int]] = {
+    "tenant": {"series": 5_000, "bytes": 16 * _MIB, "seconds": 20, "running": 4},
+    "administrator": {"series": 30_000, "bytes": 64 * _MIB, "seconds": 30, "running": 8},
+    "archive": {"series": 30_000, "bytes": 64 * _MIB, "seconds": 30, "running": 2},
 }
 _JOB = {"series": 20_000, "bytes": 64 * _MIB, "seconds": 50}
 # What cannot be read has no known reach: an hour of a screen's points, and little time.
 _STRICT = {"range_seconds": 3_600, "points": 400, "series": 1_000, "bytes": 4 * _MIB, "seconds": 5}
 _LOGS = {"lines": 5_000, "buckets": 1_000, "bytes": 16 * _MIB, "seconds": 20}
 _LOG_RANGE = 7 * 86_400
-_RUNNING = {"tenant": 4, "administrator": 8, "archive": 2}
+_DAY = 86_400
+# The roles behind the flows that hosts open: group, flow, unit and kind have one word.
+DELIVERED_BY, READ_BY = "alerts", "archive"
 
 
 def compile_querygate(model: Mapping[str, Any], settings: Mapping[str, Any]) -> Record:
-    """The whole file. `settings` are the role's: addresses, paths, stores, who administers; see the tests."""
+    """The whole file. `settings` are the role's: addresses, paths, stores, bounds; see the tests."""
     tiers = _tiers(model["tiers"], settings["tier_urls"])
     if not tiers or tiers[-1]["raw"]:
         raise ValueError(
@@ -39,21 +41,42 @@ def compile_querygate(model: Mapping[str, Any], settings: Mapping[str, Any]) -> 
         "listen": settings["listen"],
         "ops_listen": settings["ops_listen"],
         "state_directory": settings["state_directory"],
-        "audit_log": settings["audit_log"],
+        "audit_directory": settings["audit_directory"],
+        "audit_keep_days": settings.get("audit_days", 400),
         "degraded_file": settings["degraded_file"],
         "degraded_tier": next(tier["name"] for tier in tiers if not tier["raw"]),
         "tiers": tiers,
         "log_urls": list(settings["log_urls"]),
         "tls": settings.get("tls"),
-        "identities": _identities(model["tenants"], tiers, settings),
+        "identities": _identities(model, tiers, settings),
         "running": settings.get("running", 16),
         "wait_seconds": settings.get("wait_seconds", 5),
         "jobs": {
             "workers": settings.get("job_workers", 1),
             "per_identity": settings.get("jobs_per_identity", 4),
-            "keep_seconds": settings.get("job_keep_seconds", 86_400),
+            "keep_seconds": settings.get("job_keep_seconds", _DAY),
+            "keep_bytes": settings.get("job_keep_bytes", 256 * _MIB),
+        },
+        "inbox": {
+            "keep_seconds": settings.get("inbox_days", 30) * _DAY,
+            "rows": settings.get("inbox_rows", 10_000),
         },
     }
+
+
+def stores(model: Mapping[str, Any], host: str) -> Record:
+    """{"tier_urls", "log_urls"}: what this gateway asks, every lake and log store that it may reach."""
+    reaches = model["hosts"][host]["reaches"]
+    lakes = [end["authority"] or end["authority6"] for end in reaches.get("ask", ())]
+    logs = [end["authority"] or end["authority6"] for end in reaches.get("find", ())]
+    return {
+        "tier_urls": {name: [f"https://{lake}/{name}" for lake in lakes] for name in model["tiers"]},
+        "log_urls": [f"https://{store}" for store in logs],
+    }
+
+
+def hosts_of(model: Mapping[str, Any], word: str) -> list[str]:
+    return sorted(name for name, host in model["hosts"].items() if word in host["words"])
 
 
 def _tiers(tiers: Mapping[str, Mapping[str, Any]], urls: Mapping[str, Sequence[str]]) -> list[Record]:
@@ -72,15 +95,17 @@ def _tiers(tiers: Mapping[str, Mapping[str, Any]], urls: Mapping[str, Sequence[s
 
 
 def _identities(
-    tenants: Iterable[Mapping[str, Any]], tiers: Sequence[Record], settings: Mapping[str, Any]
+    model: Mapping[str, Any], tiers: Sequence[Record], settings: Mapping[str, Any]
 ) -> list[Record]:
     found = [
-        _identity("tenant", tenant["certificate"], tenant["name"], tiers, settings, tenant)
-        for tenant in tenants
+        _identity("tenant", one["certificate"], one["name"], tiers, settings, one) for one in model["tenants"]
     ]
-    for kind, key in (("administrator", "administrators"), ("archive", "archivers")):
-        found += [_identity(kind, name, name, tiers, settings, None) for name in settings.get(key, ())]
-    return found
+    found += [
+        _identity("administrator", one["certificate"], one["name"], tiers, settings, None)
+        for one in model["administrators"]
+    ]
+    found += [_identity(READ_BY, host, host, tiers, settings, None) for host in hosts_of(model, READ_BY)]
+    return found + [_deliverer(host) for host in hosts_of(model, DELIVERED_BY)]
 
 
 def _identity(
@@ -88,6 +113,9 @@ def _identity(
     tenant: Mapping[str, Any] | None,
 ) -> Record:  # fmt: skip
     aggregated = [tier for tier in tiers if not tier["raw"]]
+    by_kind = {**BY_KIND[kind], **settings.get("bounds", {}).get(kind, {})}
+    running = by_kind.pop("running")
+    own = settings.get("tenant_bounds", {}).get(name, {}) if tenant is not None else {}
     logs = bool(settings["log_urls"])
     return {
         "key": f"{kind}/{certificate}",
@@ -95,7 +123,7 @@ def _identity(
         "kind": kind,
         "wall": None if tenant is None else wall(tenant),
         "bounds": {
-            tier["name"]: bounds(tier, _BY_KIND[kind])
+            tier["name"]: {**bounds(tier, by_kind), **own.get(tier["name"], {})}
             for tier in (aggregated if tenant is not None else tiers)
         },
         "job_bounds": {
@@ -109,17 +137,25 @@ def _identity(
         "log_bounds": {**_LOGS, "range_seconds": settings.get("log_range_seconds", _LOG_RANGE)}
         if logs
         else None,
-        "running": _RUNNING[kind],
-        "waiting": 2 * _RUNNING[kind],
+        "running": running,
+        "waiting": 2 * running,
     }
+
+
+def _deliverer(host: str) -> Record:
+    """Who hands notifications in and asks nothing."""
+    return {
+        "key": f"{DELIVERED_BY}/{host}", "name": host, "kind": DELIVERED_BY, "wall": None, "bounds": {},
+        "job_bounds": {}, "strict": None, "log_wall": None, "log_bounds": None, "running": 1, "waiting": 0,
+    }  # fmt: skip
 
 
 def wall(tenant: Mapping[str, Any]) -> list[list[Record]]:
     """A tenant sees what carries its name, and of its racks what carries no tenant's name."""
-    return [
-        [_matcher("tenant", "=", tenant["name"])],
-        [_matcher("rack", "=~", tenant["rack_regex"]), _matcher("tenant", "=", "")],
-    ]
+    found = [[_matcher("tenant", "=", tenant["name"])]]
+    if tenant["rack_regex"]:
+        found.append([_matcher("rack", "=~", tenant["rack_regex"]), _matcher("tenant", "=", "")])
+    return found
 
 
 def _matcher(label: str, op: str, value: str) -> Record:

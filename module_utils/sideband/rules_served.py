@@ -18,7 +18,14 @@ HOPS = {
     "store": ("sideband_region", "sideband_lake"),
     "ask": ("sideband_gateway", "sideband_lake"),
     "query": (CLIENTS, "sideband_gateway"),
+    "find": ("sideband_gateway", "sideband_logs"),
+    "export": ("sideband_archive", "sideband_gateway"),
+    "notify": ("sideband_alerts", "sideband_gateway"),
 }
+# Hops that one end alone calls for: a lake may go without a gateway, and then nobody asks over the wire.
+OF_ONE_END = {"ask": "sideband_gateway", "export": "sideband_archive"}
+# Hops that are called for where both ends are: either goes without the other.
+OF_BOTH_ENDS = ("find", "notify")
 # A node pushes to its own rack's receiver: no other has the right to say whose series they are.
 BOUND = "push"
 # Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
@@ -29,10 +36,11 @@ UNPLAYED = ("logs", "alerts", "archive", "pull", "pki", "planes")
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 
 
-def _callers(name: str, source: str, target: str) -> list[str]:
-    """Whose presence calls for the hop. A lake may go without a gateway: then nobody asks over the wire."""
-    ends = [source] if name == "ask" else [source, target]
-    return [group for group in ends if group not in (CLIENTS, f"{PREFIX}node")]
+def _called_for(facts: Facts, name: str, source: str, target: str) -> bool:
+    """Whether a host that is there needs the hop."""
+    ends = [OF_ONE_END[name]] if name in OF_ONE_END else [source, target]
+    there = [bool(facts.members(end)) for end in ends if end not in (CLIENTS, f"{PREFIX}node")]
+    return all(there) if name in OF_BOTH_ENDS else any(there)
 
 
 @rule("flows")
@@ -51,7 +59,7 @@ def hops(facts: Facts) -> Iterator[Error]:
             if name == BOUND and not named[name].same_rack:
                 hint = "a node pushes to the receiver of its own rack, and its rules let it reach no other"
                 yield Error(SITE, f"{path}.same_rack", "must be true", got(False), hint)
-        elif any(facts.members(group) for group in _callers(name, source, target)):
+        elif _called_for(facts, name, source, target):
             near = nearest(name, others, "")
             hint = f"roles know it by this name: from {source} to {target}"
             yield Error(SITE, path, "is missing", hint=near or hint)

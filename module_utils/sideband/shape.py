@@ -178,6 +178,11 @@ FORMATS: dict[str, tuple[Callable[[str], object], str, str]] = {
         "must be a URL",
         "with its scheme, for example http://10.90.0.61:8080",
     ),
+    "mirror": (
+        _matches(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._:-]+)(/\S*)?|file:///[!-~]+"),
+        "must be a URL",
+        "with its scheme, for example http://10.90.0.61:8080",
+    ),
     "metric_name": (_matches(METRIC), "is no metric name", "a whole name, without *"),
 }
 # As Ansible reads them.

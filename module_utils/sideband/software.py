@@ -29,7 +29,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
-    "gateway": ("haproxy", "querygate_packages"),
+    "gateway": ("haproxy", "service_python", "querygate_packages"),
 }
 ROOM = "/opt/sideband"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .verify_data import asks
+from . import verify_data, verify_queries
 from .verify_pairs import FAMILIES, Plan, address
 
 Record = dict[str, Any]
@@ -55,7 +55,8 @@ def request(
             "sockets": "node" in plan.hosts[host]["words"],
         }
     if phase == "collect":
-        return {"asks": asks(model, host, patience)}
+        parts = (verify_data, verify_queries)
+        return {"asks": [one for part in parts for one in part.asks(model, host, patience)]}
     mine = [probe for probe in plan.probes if probe.leaves.host == host]
     return {
         "connects": [

@@ -64,7 +64,7 @@ def server(application: ASGIApp) -> _Server:
         uvicorn.Config(
             application, http="h11", ws="none", lifespan="off", log_config=None, access_log=False,
             proxy_headers=False, server_header=False, date_header=True, timeout_keep_alive=75,
-            h11_max_incomplete_event_size=98304, timeout_graceful_shutdown=30,
+            h11_max_incomplete_event_size=98304, timeout_graceful_shutdown=5,
         )
     )  # fmt: skip
 
@@ -93,7 +93,9 @@ def work(config: Config) -> None:
     jobs = JobStore(config)
     jobs.prepare()
     jobs.interrupted()
-    made, _ = queue(config, jobs)
+    made, enqueue = queue(config, jobs)
+    for job in jobs.queued():
+        enqueue(job)  # twice does no harm: a job is taken once
 
     @made.periodic_task(crontab(minute="*/5"))  # type: ignore[untyped-decorator]
     def purge() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import re
+import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,14 +21,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from . import form, logsql
+from . import form, inbox, logsql
+from .answer import Stored
 from .audit import Audit
-from .config import Config, Identity
+from .config import DELIVERS, Config, Identity
 from .counters import Counters
 from .degraded import Degraded
+from .inbox import Inbox
 from .jobs import JobStore, queue
 from .plan import Plan, ask_instant, ask_range, plan_metadata, plan_query
 from .refusal import Refused
+from .sending import Sent, close, size
 from .slots import Slots
 from .stores import Stores
 
@@ -44,10 +50,16 @@ KNOWN: Mapping[str, frozenset[str]] = {
     "/api/v1/jobs": frozenset({"query", "time", "start", "end", "step", "timeout", "tier"}),
     "/api/v1/jobs/ID": frozenset(),
     "/api/v1/jobs/ID/result": frozenset(),
+    "/api/v1/inbox": frozenset({"since", "status", "limit"}),
 }
 
 _EXACT = frozenset(path for path in KNOWN if not path.endswith(("/values", "/ID", "/result")))
 _BODY_SECONDS = 10
+_INBOX = "/api/v1/inbox"
+_WRONG_SIDE = (
+    "notifications are handed in by the site's alerting alone",
+    "this certificate hands in notifications (POST /api/v1/inbox) and asks nothing",
+)
 
 
 @dataclass
@@ -67,13 +79,15 @@ class Question:
 class Gate:
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.stores = Stores(config.tls)
+        self.stores = Stores(config.tls, config.state_directory)
         self.slots = Slots(config.running, config.wait_seconds)
-        self.audit = Audit(config.audit_log)
+        self.audit = Audit(config.audit_directory, config.audit_keep_days)
         self.degraded = Degraded(config.degraded_file)
         self.counters = Counters()
         self.jobs = JobStore(config)
         self.jobs.prepare()
+        self.inbox = Inbox(config)
+        self.inbox.prepare()
         self.audit.open()
         _, self._enqueue = queue(config, self.jobs)
 
@@ -98,14 +112,14 @@ class Gate:
         if question.degraded:
             response.headers["X-Sideband-Degraded"] = "aggregated"
         who = question.identity
-        if who and (who.kind != "tenant" or question.raw):
+        if who and (who.kind not in ("tenant", *DELIVERS) or question.raw):
             response = await self._audited(question, who, response, reason)
         name = who.key if who else ""
         self.counters.add(
             "sideband_querygate_requests_total",
             identity=name, endpoint=question.endpoint, status=str(response.status_code), reason=reason,
         )  # fmt: skip
-        self.counters.add("sideband_querygate_sent_bytes_total", len(response.body), identity=name)
+        self.counters.add("sideband_querygate_sent_bytes_total", size(response), identity=name)
         self.counters.time("sideband_querygate_seconds", time.monotonic() - began, endpoint=question.endpoint)
         return response
 
@@ -119,7 +133,7 @@ class Gate:
             "tier": question.tier,
             "raw": question.raw,
             "degraded": question.degraded,
-            "bytes": len(response.body),
+            "bytes": size(response),
             "status": response.status_code,
             "result": reason,
         }
@@ -127,6 +141,7 @@ class Gate:
             await anyio.to_thread.run_sync(self.audit.write, record)
         except OSError as error:
             print(f"querygate: audit: {error}", file=sys.stderr, flush=True)
+            close(response)
             self.counters.add("sideband_querygate_audit_failures_total")
             problem = Refused(503, "audit", "the audit trail cannot be written, so nothing is answered")
             return _refused(problem)
@@ -139,24 +154,47 @@ class Gate:
         identity = question.identity = self._who(request)
         if request.method not in ("GET", "POST"):
             raise Refused(405, "method", "GET and POST are answered")
-        body = await _body(request)
+        if (identity.kind in DELIVERS) != (request.method == "POST" and path == _INBOX):
+            raise Refused(403, "path", _WRONG_SIDE[identity.kind in DELIVERS])
+        if identity.kind in DELIVERS:
+            return await self._delivered(request)
+        body = await _body(request, form.BODY_BYTES)
         headers = [(name.lower(), value) for name, value in request.headers.items()]
         text = form.source(request.method, request.scope["query_string"], body, headers)
         question.values = form.read(text, KNOWN[question.endpoint])
         question.degraded = self.degraded.now()
-        async with self.slots.taken(identity) as waited:
-            self.counters.time("sideband_querygate_queue_seconds", waited)
-            return await self._answered(request.method, path, question, identity)
+        return await _while_wanted(request, self._placed(request.method, path, question, identity))
 
-    async def _answered(self, method: str, path: str, question: Question, who: Identity) -> Response:
-        if question.endpoint.startswith("/api/v1/jobs"):
-            return await self._job(method, path, question, who)
-        plan = self._plan(path, question, who, time.time())
-        question.tier, question.raw, question.degraded = plan.source, plan.raw, plan.degraded
-        began = time.monotonic()
-        answer = await self.stores.answer(plan)
-        self.counters.time("sideband_querygate_store_seconds", time.monotonic() - began, tier=plan.source)
-        return Response(answer.body, media_type=answer.content_type)
+    async def _placed(self, method: str, path: str, question: Question, who: Identity) -> Response:
+        async with self.slots.taken(who) as waited:
+            self.counters.time("sideband_querygate_queue_seconds", waited)
+            if question.endpoint == _INBOX:
+                question.degraded = False
+                shown = await anyio.to_thread.run_sync(self.inbox.show, who, question.values, time.time())
+                return _success({"alerts": shown})
+            if question.endpoint.startswith("/api/v1/jobs"):
+                return await self._job(method, path, question, who)
+            plan = self._plan(path, question, who, time.time())
+            question.tier, question.raw, question.degraded = plan.source, plan.raw, plan.degraded
+            began = time.monotonic()
+            answer = await self.stores.answer(plan)
+            self.counters.time("sideband_querygate_store_seconds", time.monotonic() - began, tier=plan.source)
+            return Sent(answer)
+
+    async def _delivered(self, request: Request) -> Response:
+        """Notifications, from Alertmanager. Its next try comes only where an answer says 5xx."""
+        kinds = request.headers.getlist("content-type")
+        if len(kinds) != 1 or kinds[0].split(";")[0].strip().lower() != "application/json":
+            raise Refused(415, "type", "notifications come as Content-Type: application/json, once")
+        now = time.time()
+        alerts = inbox.read(await _body(request, inbox.BODY_BYTES), now)
+        try:
+            await anyio.to_thread.run_sync(self.inbox.take, alerts, now)
+        except sqlite3.Error as error:
+            print(f"querygate: inbox: {error}", file=sys.stderr, flush=True)
+            raise Refused(503, "room", "the inbox cannot be written now: send again") from None
+        self.counters.add("sideband_querygate_inbox_alerts_total", len(alerts))
+        return _success({"kept": len(alerts)})
 
     def _plan(self, path: str, question: Question, who: Identity, now: float) -> Plan:
         values = question.values
@@ -188,8 +226,7 @@ class Gate:
         question.tier = job.tier
         question.degraded = False
         if found.group(2):
-            body = await anyio.to_thread.run_sync(self.jobs.answer, job)
-            return Response(body, media_type="application/json")
+            return Sent(Stored(await anyio.to_thread.run_sync(self.jobs.answer, job)))
         return _success(job.public(self.config.jobs.keep_seconds))
 
     async def _new_job(self, question: Question, who: Identity) -> Response:
@@ -236,13 +273,34 @@ def _no_path() -> Refused:
     return Refused(403, "path", f"only these paths exist here, spelt exactly so: {', '.join(KNOWN)}")
 
 
-async def _body(request: Request) -> bytes:
+async def _while_wanted(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+    """Work that ends when the asker leaves: a closed panel must not keep a store busy."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for task in (working, leaving):
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(request: Request, most: int) -> bytes:
     body = bytearray()
     with anyio.move_on_after(_BODY_SECONDS) as limit:
         async for piece in request.stream():
             body += piece
-            if len(body) > form.BODY_BYTES:
-                raise Refused(413, "length", f"longer than {form.BODY_BYTES:,} bytes: shorten the question")
+            if len(body) > most:
+                raise Refused(413, "length", f"longer than {most:,} bytes: send less at a time")
     if limit.cancelled_caught:
         raise Refused(400, "gone", f"the form did not come within {_BODY_SECONDS}s")
     return bytes(body)

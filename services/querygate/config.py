@@ -16,7 +16,8 @@ from services.configuration import ConfigError
 
 from .promql_tree import LABEL, Matcher
 
-KINDS = ("tenant", "administrator", "archive")
+KINDS = ("tenant", "administrator", "archive", "alerts")
+DELIVERS = ("alerts",)  # hand notifications in and ask nothing
 ENGINES = ("prometheus", "victoriametrics")
 
 
@@ -85,6 +86,15 @@ class Jobs:
     workers: int
     per_identity: int
     keep_seconds: int
+    keep_bytes: int  # of one identity's answers; the oldest go first
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """How long notifications are kept, and how many."""
+
+    keep_seconds: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,8 @@ class Config:
     listen: str
     ops_listen: str
     state_directory: str
-    audit_log: str
+    audit_directory: str
+    audit_keep_days: int
     degraded_file: str
     degraded_tier: str
     tiers: tuple[Tier, ...]  # finest first
@@ -109,6 +120,7 @@ class Config:
     running: int
     wait_seconds: int
     jobs: Jobs
+    inbox: Inbox
 
     def tier(self, name: str) -> Tier:
         return next(tier for tier in self.tiers if tier.name == name)
@@ -131,18 +143,24 @@ def parse(value: Any) -> Config:
         raise ConfigError(f"degraded_tier: {value['degraded_tier']!r} is no aggregated tier")
     for key in ("listen", "ops_listen"):
         _inside(value[key], key)
+    jobs = _plain(value["jobs"], Jobs, "jobs")
     for one in identities:
         _injectable(one, tiers)
+        largest = max((bounds.bytes for bounds in one.job_bounds.values()), default=0)
+        if largest > jobs.keep_bytes:
+            raise ConfigError(f"jobs.keep_bytes: a job of {one.key} may be larger ({largest})")
     return Config(
         **{key: _text(value[key], key) for key in (
-            "listen", "ops_listen", "state_directory", "audit_log", "degraded_file", "degraded_tier")},
+            "listen", "ops_listen", "state_directory", "audit_directory", "degraded_file", "degraded_tier")},
         tiers=tiers,
         log_urls=tuple(_url(one, "log_urls") for one in value["log_urls"]),
         tls=None if value["tls"] is None else _plain(value["tls"], Tls, "tls"),
         identities={one.key: one for one in identities},
+        audit_keep_days=_number(value["audit_keep_days"], "audit_keep_days"),
         running=_number(value["running"], "running"),
         wait_seconds=_number(value["wait_seconds"], "wait_seconds"),
-        jobs=_plain(value["jobs"], Jobs, "jobs"),
+        jobs=jobs,
+        inbox=_plain(value["inbox"], Inbox, "inbox"),
     )  # fmt: skip
 
 

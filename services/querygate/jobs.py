@@ -8,20 +8,22 @@ answer holds up nobody's small one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from huey import SqliteHuey
 
 from services import durable
 
+from .answer import Answer
 from .config import Config, Identity
 from .degraded import Degraded
 from .plan import Ask, Plan, plan_query
@@ -61,6 +63,7 @@ class JobStore:
     def __init__(self, config: Config) -> None:
         self._keep = config.jobs.keep_seconds
         self._most = config.jobs.per_identity
+        self._most_bytes = config.jobs.keep_bytes
         self._database = os.path.join(config.state_directory, "jobs.sqlite")
         self._answers = os.path.join(config.state_directory, "answers")
 
@@ -109,13 +112,13 @@ class JobStore:
             raise Refused(404, "job", "no such job of yours: it never was, or its time is over; ask again")
         return found
 
-    def answer(self, job: Job) -> bytes:
+    def answer(self, job: Job) -> IO[bytes]:
+        """The open file; it stays whole also where the job goes meanwhile."""
         if job.state != "done":
             said = job.error or "ask for the answer when the state is done"
             raise Refused(job.status or 404, job.reason or "job", f"the job is {job.state}: {said}")
         try:
-            with open(self._path(job.id), "rb") as file:
-                return file.read()
+            return open(self._path(job.id), "rb")  # whoever sends it closes it
         except OSError:
             raise Refused(404, "job", "the answer is gone: its time is over; ask again") from None
 
@@ -129,9 +132,9 @@ class JobStore:
             row = database.execute(f"SELECT {_COLUMNS} FROM job WHERE id = ?", (job,)).fetchone()
         return Job(*row) if changed and row else None
 
-    def done(self, job: str, tier: str, body: bytes) -> None:
-        durable.write(self._path(job), body, mode=0o640)
-        self._end(job, "done", tier, len(body), None)
+    def done(self, job: str, tier: str, answer: Answer) -> None:
+        durable.write(self._path(job), answer.pieces(), mode=0o640)
+        self._end(job, "done", tier, answer.size, None)
 
     def failed(self, job: str, problem: Refused) -> None:
         self._end(job, "failed", "", 0, problem)
@@ -155,18 +158,30 @@ class JobStore:
                 (time.time(), text),
             )
 
+    def queued(self) -> Sequence[str]:
+        """Jobs that wait; at a worker's start some of them may be in nobody's queue."""
+        with self._open() as database:
+            return [job for (job,) in database.execute("SELECT id FROM job WHERE state = 'queued'")]
+
     def purge(self) -> int:
-        """Rows and answers whose time is over, and answers without a row."""
+        """Rows and answers whose time is over or which are too many, and answers without a row."""
         limit = time.time() - self._keep
         with self._open() as database:
             gone = database.execute(
                 "DELETE FROM job WHERE coalesce(finished, created) < ?", (limit,)
             ).rowcount
+            gone += database.execute(
+                "DELETE FROM job WHERE id IN (SELECT id FROM (SELECT id, sum(bytes) OVER"
+                " (PARTITION BY identity ORDER BY finished DESC, id) AS total FROM job WHERE state = 'done')"
+                " WHERE total > ?)",
+                (self._most_bytes,),
+            ).rowcount
             kept = {f"{job}.json" for (job,) in database.execute("SELECT id FROM job")}
         for name in os.listdir(self._answers):
             path = os.path.join(self._answers, name)
-            if name not in kept and os.stat(path).st_mtime < time.time() - 60:
-                os.unlink(path)
+            with contextlib.suppress(FileNotFoundError):  # the other process purges too
+                if name not in kept and os.stat(path).st_mtime < time.time() - 60:
+                    os.unlink(path)
         return gone
 
     def counts(self) -> dict[str, int]:
@@ -188,7 +203,11 @@ def run_job(config: Config, jobs: JobStore, job_id: str) -> None:
             raise Refused(403, "identity", "this certificate belongs to nobody of the site any more")
         degraded = Degraded(config.degraded_file).now()
         plan = plan_query(config, identity, Ask(**json.loads(job.ask)), time.time(), degraded, job=True)
-        jobs.done(job_id, plan.source, asyncio.run(_fetch(config, plan)))
+        answer = asyncio.run(_fetch(config, plan))
+        try:
+            jobs.done(job_id, plan.source, answer)
+        finally:
+            answer.close()
     except Refused as problem:
         jobs.failed(job_id, problem)
     except Exception as error:  # the asker hears of it whatever it was; huey logs it
@@ -198,10 +217,10 @@ def run_job(config: Config, jobs: JobStore, job_id: str) -> None:
         jobs.purge()
 
 
-async def _fetch(config: Config, plan: Plan) -> bytes:
-    stores = Stores(config.tls)
+async def _fetch(config: Config, plan: Plan) -> Answer:
+    stores = Stores(config.tls, config.state_directory)
     try:
-        return (await stores.answer(plan)).body
+        return await stores.answer(plan)
     finally:
         await stores.close()
 

@@ -271,7 +271,7 @@ def plan_metadata(
     bounds = identity.bounds[tier.name]
     check(bounds, tier, 0.0, ask)
     most = min(limit, bounds.series) if limit else bounds.series
-    items = most if path.endswith("/series") and not (limit and limit <= bounds.series) else 0
+    items = 0 if limit and limit <= bounds.series else most
     fields: list[tuple[str, str]] = []
     if tree is not None:
         if tier.engine == "prometheus":

@@ -1,17 +1,20 @@
-"""Asking a store: our own form, no header of the asker, an answer of bounded size and time."""
+"""Asking a store: our own form, no header of the asker, an answer of bounded size, time and memory."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import ssl
 import time
-from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlencode
 
 import anyio
 import httpx
 
+from .answer import LABEL_SETS, NAMES, Answer, Rows
 from .config import Tls
 from .moments import spoken
 from .plan import Count, Fields, Plan
@@ -21,23 +24,86 @@ _COUNTED_SECONDS = 60.0  # series come and go slowly; dashboards ask every few s
 _COUNTED_MOST = 4096
 _SERIES_BYTES = 4096  # of one series' labels, at most, while counting
 _SAID = 400  # characters of a store's own words that reach the asker
+_SAID_BYTES = 65_536  # of them that are read
+# VictoriaMetrics' and VictoriaLogs' own note on who asked them, which is us.
+_WHO = re.compile(r'remoteAddr: "[^"]*"(?:, X-Forwarded-For: "[^"]*")?; requestURI: \S*; ')
 
 
-@dataclass(frozen=True)
-class Answer:
-    body: bytes
-    content_type: str
+class Sink(Protocol):
+    """Where an answer goes, piece by piece; it may refuse at any of them."""
+
+    def add(self, piece: bytes) -> None: ...
+
+
+class _Whole:
+    """An answer that is passed on. The bound holds for what is read, not for what is promised."""
+
+    def __init__(self, plan: Plan, answer: Answer) -> None:
+        self._plan = plan
+        self._answer = answer
+        between = LABEL_SETS if plan.path.endswith("/series") else NAMES
+        self._rows = Rows(between) if plan.items else None
+
+    def add(self, piece: bytes) -> None:
+        most = self._plan.bytes
+        if self._answer.size + len(piece) > most:
+            raise Refused(
+                413,
+                "bytes",
+                f"the answer is larger than {most:,} bytes: aggregate (sum by …), take a longer step, a "
+                "shorter range or a smaller limit",
+            )
+        if self._rows:
+            self._rows.add(piece)
+        try:
+            self._answer.write(piece)
+        except OSError as error:
+            raise Refused(
+                503, "room", f"no room here for the answer ({error.strerror}): ask again later"
+            ) from None
+
+    def judge(self) -> None:
+        if self._rows is None:
+            return
+        found = self._rows.found
+        if found is None:
+            raise Refused(502, "store", "the store's answer is not what it should be: ask again")
+        if found > self._plan.items:
+            raise Refused(
+                422, "series", f"more than {self._plan.items:,} match: add a matcher (match[]), or limit="
+            )
+
+
+class _Counting:
+    """An answer of which only the number of its rows matters."""
+
+    def __init__(self, most: int) -> None:
+        self.rows = Rows()
+        self._left = (most + 1) * _SERIES_BYTES
+        self.many = False
+
+    def add(self, piece: bytes) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            self.many = True
+            raise _Enough
+        self.rows.add(piece)
+
+
+class _Enough(Exception):
+    """The rest of an answer need not be read."""
 
 
 class Stores:
     """One pool of connections for one event loop."""
 
-    def __init__(self, tls: Tls | None) -> None:
+    def __init__(self, tls: Tls | None, directory: str) -> None:
         self._tls = tls
+        self._directory = directory
         self._stamp: tuple[int, ...] = ()
         self._looked = 0.0
         self._client: httpx.AsyncClient | None = None
-        self._counted: dict[tuple[tuple[str, ...], Fields], tuple[float, int]] = {}
+        self._counted: dict[bytes, tuple[float, int]] = {}
 
     async def close(self) -> None:
         if self._client:
@@ -45,19 +111,21 @@ class Stores:
 
     async def answer(self, plan: Plan) -> Answer:
         """The answer to a plan, or a refusal. One time limit holds for counting and asking together."""
+        lines = plan.source == "logs" and plan.path.endswith("/query")
+        answer = Answer(self._directory, "application/stream+json" if lines else "application/json")
         try:
+            whole = _Whole(plan, answer)
             with anyio.fail_after(plan.seconds + 2):
                 if plan.count:
                     await self._count(plan, plan.count)
-                answer = await self._ask(plan, plan.path, plan.fields, plan.bytes, get=plan.get)
+                await self._ask(plan, plan.path, plan.fields, whole, get=plan.get)
+            whole.judge()
         except TimeoutError:
+            answer.close()
             raise _late(plan) from None
-        if plan.items:
-            found = len(_data(answer.body))
-            if found > plan.items:
-                raise Refused(
-                    422, "series", f"more than {plan.items:,} series match: add a matcher, or limit="
-                )
+        except BaseException:
+            answer.close()
+            raise
         return answer
 
     async def _count(self, plan: Plan, count: Count) -> None:
@@ -66,7 +134,8 @@ class Stores:
             (name, str(int(float(value) // 3600)) if name in ("start", "end") else value)
             for name, value in count.fields
         )
-        key = (plan.urls, hours)
+        # A question may be long, and many are remembered.
+        key = hashlib.blake2b(repr((plan.urls, hours)).encode(), digest_size=16).digest()
         at, found = self._counted.get(key, (0.0, 0))
         if not at or time.monotonic() - at > _COUNTED_SECONDS:
             found = await self._counted_now(plan, count)
@@ -82,21 +151,24 @@ class Stores:
             )
 
     async def _counted_now(self, plan: Plan, count: Count) -> int:
+        counting = _Counting(count.limit)
         try:
-            answer = await self._ask(
-                plan, "/api/v1/series", count.fields, (count.limit + 1) * _SERIES_BYTES, get=False
-            )
+            await self._ask(plan, "/api/v1/series", count.fields, counting, get=False)
         except Refused as problem:
-            if problem.reason == "bytes" or (problem.reason == "store" and "exceeds" in problem.text):
+            if problem.reason == "store" and "exceeds" in problem.text:
                 return count.limit + 1
             raise
-        return len(_data(answer.body))
+        if counting.many:
+            return count.limit + 1
+        if counting.rows.found is None:
+            raise Refused(502, "store", "the store's answer is not what it should be: ask again")
+        return counting.rows.found
 
-    async def _ask(self, plan: Plan, path: str, fields: Fields, most: int, get: bool) -> Answer:
+    async def _ask(self, plan: Plan, path: str, fields: Fields, sink: Sink, get: bool) -> None:
         problem: Exception | None = None
         for url in plan.urls:
             try:
-                return await self._one(plan, url + path, fields, most, get)
+                return await self._one(plan, url + path, fields, sink, get)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 problem = error  # the next of the same tier holds the same
             except httpx.TimeoutException:
@@ -107,7 +179,7 @@ class Stores:
             502, "store", f"{plan.source} is not reachable ({type(problem).__name__}): ask again later"
         )
 
-    async def _one(self, plan: Plan, url: str, fields: Fields, most: int, get: bool) -> Answer:
+    async def _one(self, plan: Plan, url: str, fields: Fields, sink: Sink, get: bool) -> None:
         client = self._ready()
         encoded = urlencode(fields)
         request = (
@@ -123,22 +195,14 @@ class Stores:
         request.extensions["timeout"] = httpx.Timeout(plan.seconds + 1, connect=3.0).as_dict()
         response = await client.send(request, stream=True)
         try:
-            body = bytearray()
+            if response.status_code != 200:
+                raise _refusal(plan, response.status_code, await _said(response))
             async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > most:
-                    raise Refused(
-                        413,
-                        "bytes",
-                        f"the answer is larger than {most:,} bytes: aggregate (sum by …), take a longer "
-                        "step, a shorter range or a smaller limit",
-                    )
+                sink.add(piece)
+        except _Enough:
+            pass
         finally:
             await response.aclose()
-        if response.status_code != 200:
-            raise _refusal(plan, response.status_code, bytes(body))
-        logs = plan.source == "logs" and path_is_lines(plan.path)
-        return Answer(bytes(body), "application/stream+json" if logs else "application/json")
 
     def _ready(self) -> httpx.AsyncClient:
         """The client; another one when the certificate on disk is another (case 62)."""
@@ -170,8 +234,13 @@ class Stores:
         )
 
 
-def path_is_lines(path: str) -> bool:
-    return path.endswith("/query")
+async def _said(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _SAID_BYTES:
+            break
+    return bytes(body[:_SAID_BYTES])
 
 
 def _stamps(tls: Tls | None) -> tuple[int, ...]:
@@ -191,16 +260,6 @@ def _late(plan: Plan) -> Refused:
     )
 
 
-def _data(body: bytes) -> list[object]:
-    try:
-        data = json.loads(body)["data"]
-    except (ValueError, KeyError, TypeError):
-        data = None
-    if not isinstance(data, list):
-        raise Refused(502, "store", "the store's answer is not what it should be: ask again")
-    return data
-
-
 def _refusal(plan: Plan, status: int, body: bytes) -> Refused:
     """A store's words on a question are for the asker; on its own troubles they are not."""
     said = ""
@@ -208,7 +267,7 @@ def _refusal(plan: Plan, status: int, body: bytes) -> Refused:
         said = str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         said = body.decode("utf-8", "replace")
-    said = " ".join(said.split())[:_SAID]
+    said = _WHO.sub("", " ".join(said.split()))[:_SAID]
     if "timeout" in said or "deadline" in said:
         return _late(plan)
     if status in (400, 422):

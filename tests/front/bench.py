@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from services import wheels
+
 from .client import Client, read_answer, socket_in
 
 PROJECT = Path(__file__).resolve().parents[2]
-NAMESPACE = "sideband-front"
+NAMESPACE = f"sideband-front-{os.getpid()}"  # a room of its own
 HOSTS = ("rack1", "region1", "lake1", "gateway1")
 
 
@@ -66,11 +68,22 @@ def make_root(directory: Path) -> Path:
             path.chmod(0o666)
     with open(root / "etc/passwd", "a") as users, open(root / "etc/group", "a") as groups:
         users.write("sideband:x:890:890::/nonexistent:/usr/sbin/nologin\n")
-        groups.write("sideband:x:890:\nsideband-accept:x:891:sideband\n")
+        users.write("sideband-gateway:x:892:892::/nonexistent:/usr/sbin/nologin\n")
+        groups.write("sideband:x:890:\nsideband-accept:x:891:sideband\nsideband-gateway:x:892:\n")
     return root
 
 
-USERS = {"root": 0, "sideband": 890, "sideband-accept": 891}
+USERS = {"root": 0, "sideband": 890, "sideband-accept": 891, "sideband-gateway": 892}
+
+
+def unpack_packages(root: Path) -> None:
+    """querygate's Python packages, as the mirror would hand them over."""
+    mirror = PROJECT / ".cache/mirror"
+    held = json.loads((mirror / "manifest.json").read_text()).get("archives", {})
+    for name, entry in wheels.ensure(mirror / "archives", held).items():
+        place = root / "opt/sideband" / name
+        place.mkdir(parents=True)
+        run("tar", "-xf", str(mirror / "archives" / entry["file"]), "-C", str(place), "--no-same-owner")
 
 
 @dataclass
@@ -84,6 +97,7 @@ class Bench:
     def make(cls, directory: Path) -> Bench:
         render(directory)
         bench = cls(directory, make_root(directory))
+        unpack_packages(bench.root)
         for host in HOSTS:
             content = json.loads((directory / f"{host}.json").read_text())
             bench.fragments[host] = content["fragment"]
@@ -155,14 +169,15 @@ class Bench:
         if "EnvironmentFile" in setting:
             secret = (self.root / setting["EnvironmentFile"].lstrip("/")).read_text().strip()
             environment.update([secret.split("=", 1)])
+        group = USERS[setting["Group"]]
         if "RuntimeDirectory" in setting:
             runtime = self.root / "run" / setting["RuntimeDirectory"]
             runtime.mkdir(parents=True, exist_ok=True)
-            os.chown(runtime, 890, 890)
+            os.chown(runtime, USERS[setting["User"]], group)
         log = os.open(self.directory / f"{unit}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.processes[unit] = subprocess.Popen(
-            ["ip", "netns", "exec", NAMESPACE, "chroot", "--userspec=890:890", "--groups=890,891",
-             str(self.root),
+            ["ip", "netns", "exec", NAMESPACE, "chroot", f"--userspec={USERS[setting['User']]}:{group}",
+             "--groups=890,891,892", str(self.root),
              *shlex.split(setting["ExecStart"])],
             env=environment, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
@@ -181,9 +196,10 @@ class Bench:
         self.network()
         for unit in ("sideband-hot", "sideband-minute", "sideband-lake-front", "sideband-region-agent",
                      "sideband-region-front", "sideband-rack-agent", "sideband-rack-front",
+                     "sideband-gateway-query", "sideband-gateway-jobs",
                      "sideband-gateway-front"):  # fmt: skip
             self.start(f"{unit}.service")
-        for port in (9090, 8532, 8531, 8530, 8533):
+        for port in (9090, 8532, 8531, 8530, 8533, 8541):
             self.wait_for(("127.0.0.1", port))
         self.hot_ready()
         for address in (

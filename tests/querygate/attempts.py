@@ -76,6 +76,26 @@ PATHS = (
     "/api/v1/query_exemplars", "/api/v1/query\\..\\admin", "http://gate/api/v1/query", "*",
 )  # fmt: skip
 
+_POST = "POST /api/v1/query HTTP/1.1\r\nHost: x\r\n"
+# Requests that one reader may take for another than the next: the front takes none of them.
+ODD_REQUESTS = {
+    name: text.encode("latin-1")
+    for name, text in {
+        "both lengths": f"{_POST}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "two lengths": f"{_POST}Content-Length: 5\r\nContent-Length: 6\r\n\r\nquery=",
+        "a name with a space": f"{_POST}Content-Length : 5\r\n\r\nquery",
+        "chunks": f"{_POST}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "an odd chunking": f"{_POST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        "a zero byte": "GET /api/v1/query?query=up\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
+        "no target": "GET * HTTP/1.1\r\nHost: x\r\n\r\n",
+        "a whole address": "GET http://x/api/v1/query?query=gpu_util HTTP/1.1\r\nHost: x\r\n\r\n",
+        "another host": "GET http://lake1/minute/api/v1/export HTTP/1.1\r\nHost: lake1\r\n\r\n",
+        "a tunnel": "CONNECT lake1:8430 HTTP/1.1\r\nHost: lake1:8430\r\n\r\n",
+        "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "no version": "GET /api/v1/query?query=gpu_util\r\n\r\n",
+    }.items()
+}
+
 # Expressions at query, query_range and jobs: (text, status).
 EXPRESSIONS = (
     ('gpu_util{tenant="beta"}', 200),

@@ -154,7 +154,8 @@ class Kit:
         return self.send("POST", path, text.encode(), identity=identity)
 
     def audit(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.directory / "audit.jsonl").read_text().splitlines()]
+        files = sorted((self.directory / "audit").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 def tier(name: str, engine: str, resolution: int, retention: int) -> dict[str, Any]:
@@ -173,6 +174,8 @@ def model() -> dict[str, Any]:
             {"name": "alpha", "certificate": "alpha", "racks": ["rack1"], "rack_regex": "rack1"},
             {"name": "beta", "certificate": "beta", "racks": ["rack2"], "rack_regex": "rack2"},
         ],
+        "administrators": [{"name": "ops", "certificate": "ops"}],
+        "hosts": {"archiver": {"words": ["archive"]}, "region1": {"words": ["alerts"]}},
     }
 
 
@@ -186,11 +189,9 @@ def configuration(directory: Path, ports: dict[str, int]) -> dict[str, Any]:
             "listen": f"unix:{directory}/query.sock",
             "ops_listen": f"127.0.0.1:{free_port()}",
             "state_directory": str(directory),
-            "audit_log": f"{directory}/audit.jsonl",
+            "audit_directory": str(directory / "audit"),
             "degraded_file": f"{directory}/degraded.json",
             "tier_urls": {name: [url(name)] for name in ("hot", "minute", "hour")},
             "log_urls": [url("logs")],
-            "administrators": ["ops"],
-            "archivers": ["archiver"],
         },
     )

@@ -26,7 +26,7 @@ def second(
     """Another gate before the same stores: alpha configured otherwise, or the program broken."""
     config = json.loads((kit.directory / "querygate.json").read_text())
     own = configuration(directory, kit.ports)
-    places = ("listen", "ops_listen", "state_directory", "audit_log", "degraded_file")
+    places = ("listen", "ops_listen", "state_directory", "audit_directory", "degraded_file")
     config.update({key: own[key] for key in places})
     config["log_urls"] = log_urls or config["log_urls"]
     next(one for one in config["identities"] if one["key"] == "tenant/alpha").update(alpha)

@@ -15,6 +15,7 @@ from typing import Any
 from front.client import Answer, Series
 
 MARK = "k7q2wz"  # on everything of beta, in no attempt
+MADE_BY = "tenancy"  # on every series, so that they can be taken away again
 LIMIT = 1000.0  # alpha's values are 1, beta's 1e9, and beta has more series than this
 Form = list[tuple[str, str]]
 
@@ -25,7 +26,7 @@ def series() -> list[Series]:
 
     def made(value: float, **labels: str) -> Series:
         # The wire wants labels in order.
-        return sorted(labels.items()), [(value, at) for at in minutes]
+        return sorted({**labels, "made_by": MADE_BY}.items()), [(value, at) for at in minutes]
 
     found = [made(1, __name__="gpu_util", gpu=str(gpu), rack="rack1", node="node1", tenant="alpha", job="j1")
              for gpu in range(4)]  # fmt: skip
@@ -42,6 +43,15 @@ def series() -> list[Series]:
     found += [made(1e9, __name__=f"only_{MARK}", rack="rack2", tenant="beta", i=str(i), **foreign)
               for i in range(1200)]  # fmt: skip
     return found
+
+
+def as_text(found: list[Series]) -> bytes:
+    """In Prometheus' text form with times, as VictoriaMetrics imports it."""
+    lines = []
+    for labels, samples in found:
+        inside = ",".join(f'{name}="{value}"' for name, value in labels if name != "__name__")
+        lines += [f"{dict(labels)['__name__']}{{{inside}}} {value:g} {at}" for value, at in samples]
+    return "\n".join(lines).encode() + b"\n"
 
 
 def foreign(answer: Answer) -> int:

@@ -138,6 +138,8 @@ def test_scopes_name_nodes() -> None:
         ({"level": "core", "scope": {"racks": []}}, "scope: is no text"),
         ({"level": "core", "until": "tomorrow"}, "until: is no span"),
         ({"level": "core", "reason": 3}, "reason: is no text"),
+        ({"actions": "aggregate"}, "knows no such action (got 'aggregate'); hint: one of aggregated"),
+        ({"actions": "aggregated", "scope": "rack:rack1"}, "hold for the whole site"),
     ],
 )
 def test_a_request_is_checked_before_anything_else(request_: dict[str, Any], hint: str) -> None:
@@ -154,6 +156,8 @@ def test_a_sound_request_passes() -> None:
         == []
     )
     assert fleet.request_errors({"until": "2031-01-01T00:00:00Z", "scope": None}, []) == []
+    assert fleet.request_errors({"actions": "aggregated"}, ["level"]) == []
+    assert fleet.request_errors({"actions": "aggregated", "level": "core", "scope": "all"}, ["level"]) == []
 
 
 def test_a_limit_is_no_scope() -> None:

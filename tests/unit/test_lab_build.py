@@ -226,21 +226,23 @@ def test_a_failed_program_says_why_and_what_next() -> None:
         run(["no-such-program-at-all"])
 
 
-def test_the_desk_asks_with_the_tenants_certificate_alone(tmp_path: Path) -> None:
-    script = desk.ask_script("10.40.0.51", "fd00:5b:40::51")
+def test_the_desk_asks_with_peoples_certificates_alone(tmp_path: Path) -> None:
+    script = desk.ask_script("10.40.0.51")
     assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
-    assert "--insecure" not in script
-    with pytest.raises(LabError, match="no tenant certificates"):
+    with pytest.raises(LabError, match="no certificates of people"):
         desk.files(tmp_path)
-    for name in ("tenant-alpha.key", "tenant-alpha.crt", "ca.crt", "ca.key", "node-node1.key"):
+    for name in ("tenant-alpha.key", "tenant-alpha.crt", "administrator-ops.key", "administrator-ops.crt",
+                 "ca.crt", "ca.key", "node-node1.key"):  # fmt: skip
         (tmp_path / name).write_text(name)
     packed = desk.pack(desk.files(tmp_path), {"usr/local/bin/ask": script.encode()})
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         modes = {entry.name: entry.mode for entry in archive}
     assert modes == {
-        "root/tenants/alpha.key": 0o600,
-        "root/tenants/alpha.crt": 0o600,
-        "root/tenants/ca.crt": 0o600,
+        "root/people/tenant-alpha.key": 0o600,
+        "root/people/tenant-alpha.crt": 0o600,
+        "root/people/administrator-ops.key": 0o600,
+        "root/people/administrator-ops.crt": 0o600,
+        "root/people/ca.crt": 0o600,
         "usr/local/bin/ask": 0o755,
     }
 

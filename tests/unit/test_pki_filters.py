@@ -19,6 +19,7 @@ from filter_plugins import pki
 
 MODEL: dict[str, Any] = {
     "tenants": [{"name": "a", "certificate": "alpha"}, {"name": "b", "certificate": "beta"}],
+    "administrators": [{"name": "ops", "certificate": "operator"}],
     "hosts": {
         "node1": {
             "words": ["node"],
@@ -98,7 +99,7 @@ def reason(directory: Path) -> str:
 def test_a_host_gets_its_functions_and_its_share_of_the_tenants() -> None:
     hosts = ["node1", "mgmt1"]
     first, second = (pki.wanted(MODEL, host, hosts) for host in hosts)
-    assert [want["name"] for want in first] == ["node-node1", "tenant-a"]
+    assert [want["name"] for want in first] == ["node-node1", "tenant-a", "administrator-ops"]
     assert first[0]["names"] == ["DNS:node1", "IP:10.21.0.11", "IP:fd00:5b:21:0::11", "IP:fd00::7"]
     assert [want["name"] for want in second] == ["tenant-b"]
     assert second[0]["common_name"] == "beta"
@@ -106,7 +107,9 @@ def test_a_host_gets_its_functions_and_its_share_of_the_tenants() -> None:
 
 def test_a_tenant_cannot_pass_for_a_host(directory: Path, authority: Any) -> None:
     """B5, Q5: whoever asks for a host by name, or for a server, gets no tenant for an answer."""
-    (want,) = pki.wanted({**MODEL, "tenants": MODEL["tenants"][:1]}, "mgmt1", ["mgmt1"])
+    want, administrator = pki.wanted({**MODEL, "tenants": MODEL["tenants"][:1]}, "mgmt1", ["mgmt1"])
+    assert (administrator["unit"], administrator["common_name"]) == ("administrator", "operator")
+    assert administrator["usages"] == ["clientAuth"]
     assert (want["names"], want["usages"]) == ([], ["clientAuth"])
     issue(directory, "tenant-a", common_name="alpha", unit="tenant", addresses=(), issuer=authority)
     said = pki.certificate_reason({**want, "names": ["DNS:alpha"]}, str(directory), 30)
@@ -119,13 +122,19 @@ def test_every_host_of_the_play_is_judged_at_once(directory: Path, authority: An
     found = pki.judged(MODEL, ["node1", "mgmt1"], str(directory), 30)
     reasons = {host: {want["name"]: want["reason"] for want in wants} for host, wants in found.items()}
     assert reasons == {
-        "node1": {"node-node1": "", "tenant-a": "tenant-a.crt is missing"},
+        "node1": {
+            "node-node1": "",
+            "tenant-a": "tenant-a.crt is missing",
+            "administrator-ops": "administrator-ops.crt is missing",
+        },
         "mgmt1": {"tenant-b": "tenant-b.crt is missing"},
     }
 
 
 def test_case_2_a_limited_run_still_makes_every_tenant() -> None:
-    assert [want["name"] for want in pki.wanted(MODEL, "mgmt1", ["mgmt1"])] == ["tenant-a", "tenant-b"]
+    assert [want["name"] for want in pki.wanted(MODEL, "mgmt1", ["mgmt1"])] == [
+        "tenant-a", "tenant-b", "administrator-ops",
+    ]  # fmt: skip
 
 
 def test_a_certificate_that_fits_is_kept(directory: Path, authority: Any) -> None:

@@ -29,7 +29,7 @@ def test_what_is_compiled_is_what_is_read() -> None:
     ]
     assert config.degraded_tier == "minute"
     assert sorted(config.identities) == [
-        "administrator/ops", "archive/archiver", "tenant/alpha", "tenant/beta",
+        "administrator/ops", "alerts/region1", "archive/archiver", "tenant/alpha", "tenant/beta",
     ]  # fmt: skip
     alpha, ops = config.identities["tenant/alpha"], config.identities["administrator/ops"]
     assert alpha.wall_labels == ("rack", "tenant")
@@ -42,14 +42,14 @@ def test_what_is_compiled_is_what_is_read() -> None:
 
 def test_equal_contracts_give_equal_files() -> None:
     settings = {
-        "listen": "unix:/x", "ops_listen": "127.0.0.1:1", "state_directory": "/s", "audit_log": "/a",
+        "listen": "unix:/x", "ops_listen": "127.0.0.1:1", "state_directory": "/s", "audit_directory": "/a",
         "degraded_file": "/d", "tier_urls": {name: ["http://[::1]:1"] for name in model()["tiers"]},
         "log_urls": [],
     }  # fmt: skip
     made = compile_querygate(model(), settings)
     assert made == compile_querygate(model(), copy.deepcopy(settings))
     config = configs.parse(made)
-    assert {one.kind for one in config.identities.values()} == {"tenant"}
+    assert {one.kind for one in config.identities.values()} == set(configs.KINDS)
     assert all(one.log_bounds is None for one in config.identities.values())
     with pytest.raises(ValueError, match="aggregated tier"):
         compile_querygate({**model(), "tiers": {"hot": model()["tiers"]["hot"]}}, settings)
@@ -61,7 +61,8 @@ DEFECTS: dict[str, tuple[Change, str]] = {
     "a plane's address": (lambda c: c.update(ops_listen="10.40.0.51:8541"), "loopback"),
     "a name": (lambda c: c.update(listen="localhost:8540"), "loopback"),
     "unknown key": (lambda c: c.update(extra=1), "extra"),
-    "missing key": (lambda c: c.pop("audit_log"), "audit_log"),
+    "missing key": (lambda c: c.pop("audit_directory"), "audit_directory"),
+    "jobs larger than what is kept": (lambda c: c["jobs"].update(keep_bytes=1000), "a job of tenant/alpha"),
     "tenant without a wall": (lambda c: c["identities"][0].update(wall=None), "behind one"),
     "empty wall": (lambda c: c["identities"][0].update(wall=[]), "empty wall"),
     "empty alternative": (lambda c: c["identities"][0].update(wall=[[]]), "empty wall"),
@@ -106,11 +107,11 @@ def test_the_labs_contract_compiles() -> None:
         "listen": "127.0.0.1:8540",
         "ops_listen": "127.0.0.1:8541",
         "state_directory": "/s",
-        "audit_log": "/a",
+        "audit_directory": "/a",
         "degraded_file": "/d",
         "tier_urls": {name: ["http://127.0.0.1:1"] for name in site["tiers"]},
         "log_urls": [],
-        "administrators": ["ops"],
     }
+    site["administrators"] = [{"name": "ops", "certificate": "ops"}]
     config = configs.parse(compile_querygate(site, settings))
     assert {"tenant/alpha", "tenant/beta", "administrator/ops"} == set(config.identities)

@@ -46,6 +46,7 @@ HOLDS = {
         "victoria_metrics": entry("1.112.0", "victoria_metrics-1.112.0.tar.gz"),
         "prometheus": entry("2.53.3", "prometheus-2.53.3.tar.gz"),
         "node_exporter": entry("1.9.0", "node_exporter-1.9.0.tar.gz"),
+        "querygate_packages": entry("0123456789ab", "querygate_packages-0123456789ab.tar.gz"),
     },
 }
 
@@ -84,9 +85,8 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
     }
     links = tuple(f"{item['path']}/" for item in made.get("archives", ()))
     for path in started:
-        assert path in set(system["programs"].values()) | {system["paths"]["python"]} or path.startswith(
-            links
-        )
+        pythons = {system["paths"]["python"], system["paths"]["service_python"]}
+        assert path in set(system["programs"].values()) | pythons or path.startswith(links)
         assert not path.startswith("/opt/sideband/") or path.startswith(links)
     assert ("deb" in [item["format"] for item in made.get("archives", ())]) == (
         word == "node" and system["package_manager"] == "apt"
@@ -104,7 +104,8 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
         ("lake", "ubuntu22", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
         ("lake", "ubuntu24", ["haproxy", "prometheus"], ["victoria_metrics"], ["haproxy", "prometheus"]),
         ("lake", "rhel9", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
-        ("gateway", "rhel9", ["haproxy"], [], ["haproxy"]),
+        ("gateway", "rhel9", ["haproxy", "python3.11"], ["querygate_packages"], ["haproxy"]),
+        ("gateway", "debian13", ["haproxy", "python3"], ["querygate_packages"], ["haproxy"]),
     ],
 )
 def test_what_is_not_packaged_comes_as_an_archive_and_only_packages_have_units_to_mask(

@@ -171,10 +171,13 @@ REFUSALS: list[tuple[dict[Any, Any], str]] = [
     *[
         (
             {"archives": [{"path": "/opt/x", "url": url, "sha256": "ab" * 32}]},
-            f"archives[0].url: must be the http or https address of a file (got {url!r})",
+            f"archives[0].url: must be the http or https address of a file, or file:/// and its path"
+            f" (got {url!r})",
         )
         for url in (
-            "file:///etc/shadow",
+            "file://elsewhere/x",
+            "file:x",
+            "file:///a b",
             "http://",
             "http://h:port/x",
             "http://h/a b",

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from probe_kit import lab_model, lab_options
-from sideband import packets, probe_facts, probe_outside, verify_data, verify_page
+from sideband import packets, probe_facts, probe_outside, verify_data, verify_page, verify_queries
 from sideband.verify_checks import Verdict, judge
 from sideband.verify_pairs import Plan, Probe
 from sideband.verify_plan import make
 from sideband.verify_request import request
+from verify_kit import right
 
 Visits = dict[str, Any]
 MODEL = lab_model()
@@ -58,11 +59,9 @@ def as_foretold(plan: Plan) -> Visits:
         if probe.expect != "nowhere":
             there["devices"][probe.catcher.device]["seen"].append(probe.number)
             there["counters"][probe.counter] += 1
-    for one in verify_data.asks(MODEL, "gateway1", 0):
-        labels = verify_data.QUESTIONS[one["name"].split("/")[0]][2]
-        keys = verify_data.wanted(MODEL, one["name"].split("/")[0])
-        rows = [{"labels": dict(zip(labels, key)), "value": 2.0} for key in keys]
-        visits["gateway1"]["collect"]["answers"].append({"name": one["name"], "problem": "", "rows": rows})
+    for part in (verify_data, verify_queries):
+        answers = [right(MODEL, one) for one in part.asks(MODEL, "gateway1", 0)]
+        visits["gateway1"]["collect"]["answers"] += answers
     return visits
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pairs import pairs
 from probe_kit import ROOT, lab_model, lab_options
-from sideband import packets, verify_data
+from sideband import packets, verify_data, verify_queries
 from sideband.verify_pairs import Plan, Probe, options
 from sideband.verify_plan import make
 from sideband.verify_request import request
@@ -186,3 +186,58 @@ def test_data_that_is_old_missing_or_not_asked_for_is_a_failed_check() -> None:
     assert found["data hot/lake1/ipv4 node3 policy"] == (True, "3 s old")
     assert found["data hot/lake1/ipv6 node1 node"] == (False, "OSError: no way")
     assert found["data minute/lake1/ipv4 node1"] == (False, "not asked")
+
+
+# -- questions
+
+
+def wall_checks(rows: dict[str, list[dict[str, str]]], problem: str = "") -> dict[str, bool]:
+    answers = [
+        {
+            "name": f"wall/{name}",
+            "problem": problem,
+            "rows": [{"labels": one, "value": 1.0} for one in labels],
+        }
+        for name, labels in rows.items()
+    ]
+    answers += [
+        {"name": f"front/ipv{family}", "problem": verify_queries.REFUSED, "rows": []} for family in (4, 6)
+    ]
+    found = verify_queries.judge(MODEL, "gateway1", answers)
+    return {one["name"]: one["pass"] for one in found}
+
+
+def test_each_tenants_wall_is_looked_at_behind_the_front() -> None:
+    asks = verify_queries.asks(MODEL, "gateway1", 5)
+    assert [(one["name"], one.get("identity")) for one in asks] == [
+        ("wall/alpha", "tenant/alpha"), ("wall/beta", "tenant/beta"),
+        ("front/ipv4", None), ("front/ipv6", None),
+    ]  # fmt: skip
+    assert verify_queries.asks(MODEL, "node1", 5) == []
+
+
+@pytest.mark.parametrize(
+    ("alpha", "passes"),
+    [
+        ([{"rack": "rack1"}], True),
+        ([{"rack": "rack1"}, {"rack": "rack2", "tenant": "alpha"}], True),
+        ([{"rack": "rack1"}, {"rack": "rack2"}], False),
+        ([{"rack": "rack1"}, {"rack": "rack1", "tenant": "beta"}], False),
+        ([{"rack": "rack1"}, {"rack": "rack1", "tenant": "unassigned"}], False),
+        ([{"rack": "rack1"}, {}], False),
+        ([], False),
+        ([{"rack": "rack2", "tenant": "alpha"}], False),
+    ],
+)
+def test_a_wall_with_a_hole_or_without_a_window_fails(alpha: list[dict[str, str]], passes: bool) -> None:
+    found = wall_checks({"alpha": alpha, "beta": [{"rack": "rack2"}]})
+    assert found == {
+        "query wall of alpha on gateway1": passes, "query wall of beta on gateway1": True,
+        "query front ipv4 on gateway1 refuses strangers": True,
+        "query front ipv6 on gateway1 refuses strangers": True,
+    }  # fmt: skip
+
+
+def test_a_gateway_that_does_not_answer_or_lets_strangers_in_fails() -> None:
+    assert not any(verify["pass"] for verify in verify_queries.judge(MODEL, "gateway1", []))
+    assert not wall_checks({"alpha": [{"rack": "rack1"}]}, "OSError: gone")["query wall of alpha on gateway1"]

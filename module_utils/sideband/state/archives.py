@@ -45,17 +45,24 @@ class Archive:
 
 
 def is_url(text: str) -> bool:
-    """A file of the host itself is none: whoever names it would learn its content."""
+    """An address of the web, or the whole path of a file, which only a run on the host itself may name."""
     try:
         parts = urllib.parse.urlsplit(text)
         _ = parts.port
     except ValueError:
         return False
+    if parts.scheme == "file":
+        return bool(re.fullmatch(r"file:///[!-~]+", text))
     return parts.scheme in ("http", "https") and bool(parts.hostname) and bool(re.fullmatch(r"[!-~]+", text))
 
 
 def fetch(system: System, archive: Archive) -> None:
     """Download, verify, unpack beside, rename: the store holds whole trees only."""
+    if archive.url.startswith("file:") and not system.local:
+        raise StateError(
+            f"{archive.path}: {archive.url}: a file of the host itself comes with a local run only; "
+            "name the site's mirror (sideband_mirror_url); nothing was changed"
+        )
     os.makedirs(system.at(STORE), mode=0o755, exist_ok=True)
     part, tree = system.at(f"{archive.store}.part"), system.at(f"{archive.store}.unpacking")
     shutil.rmtree(tree, ignore_errors=True)

@@ -192,7 +192,7 @@ class _Reader:
             entry.filled("format", "deb").one_of(tuple(archives.UNPACK)),
         )
         if archive.url and not archives.is_url(archive.url):
-            entry.at("url").refuse("must be the http or https address of a file")
+            entry.at("url").refuse("must be the http or https address of a file, or file:/// and its path")
         self.add(entry.at("path"), archive.link())
         self.found.archives[archive.path] = archive
 

@@ -23,8 +23,9 @@ class Result:
 class System:
     """Everything that touches the host goes through here, so that tests can give a root and a runner."""
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", local: bool = False) -> None:
         self.root = root.rstrip("/") or "/"
+        self.local = local  # whether whoever runs this is on the host itself
         self._names: dict[str, dict[str, int]] = {}
 
     def at(self, path: str) -> str:
