@@ -17,7 +17,7 @@ from services.archiver.span import Span
 from services.archiver.table import STEP
 
 _LEVEL_POINTS = 10_000
-_NODES_AT_ONCE = 500
+_NODES_AT_ONCE = 100
 # One series a minute, made by the region; the metric's own name carries the interval behind a colon.
 _REGULAR = "%:%"
 _BY_GPU = "DCGM_FI_DEV_GPU_UTIL:%"
