@@ -32,11 +32,15 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
+    "archiver": ("services.archiver.__main__", "sys.argv[1:]", ("archiver",), ()),
 }
 
 
 # program: where its host has the Python packages that it needs (services/wheels.py)
-PACKAGES: dict[str, str] = {"querygate": "/opt/sideband/querygate_packages"}
+PACKAGES: dict[str, str] = {
+    "querygate": "/opt/sideband/querygate_packages",
+    "archiver": "/opt/sideband/archiver_packages",
+}
 
 # programs that read GPUs, and their modules that name NVIDIA's binding
 READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "nodeagent/gpu_fields.py")}

@@ -65,7 +65,7 @@ COMPONENTS = (
         ("botocore", "duckdb", "dvc", "dvc-s3"),
         ("3.11", "3.12", "3.13"),
         ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux_2_26_x86_64", "manylinux2014_x86_64"),
-        # For DVC's experiments and for repositories of its own: it gets files to add and to push, and no more.
+        # For DVC's experiments and repositories of its own: it gets files to add and to push, and no more.
         ("antlr4-python3-runtime", "asyncssh", "hydra-core", "omegaconf", "pygit2", "setuptools"),
     ),
 )
@@ -125,11 +125,11 @@ def pack(files: Mapping[str, bytes], mode: int = 0o644) -> bytes:
 
 
 def ensure(
-    directory: Path, before: Mapping[str, Any], components: Sequence[Component] = COMPONENTS
+    directory: Path, before: Mapping[str, Any], components: Sequence[Component] = ()
 ) -> dict[str, Any]:
-    """The components' entries of the manifest; in `directory` their archives, packed where there is none."""
+    """The entries of these components, or of all; their archives in `directory`, where there is none yet."""
     found = {}
-    for component in components:
+    for component in components or COMPONENTS:
         key = component.digest()
         there = before.get(component.name, {})
         if there.get("made_from") == key and (directory / str(there.get("file"))).is_file():
@@ -149,7 +149,7 @@ def ensure(
 
 
 def locked(component: Component, place: Path) -> list[Path]:
-    """The wheels of the requirements file: all for the first Python, for the others those that differ by it."""
+    """The wheels of the requirements file: all for the first Python, for others those that differ by it."""
     text = component.requirements.read_text("utf-8")
     entries = [entry for entry in re.split(r"\n(?=\S)", text.strip()) if "--hash=" in entry]
     found: list[Path] = []
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
     if unknown:
         print(f"error: {unknown[0]} is none of {', '.join(known)}", file=sys.stderr)
         return 2
-    chosen = [known[name] for name in arguments[1:]] or COMPONENTS
+    chosen = [known[name] for name in arguments[1:]]
     (mirror / "archives").mkdir(parents=True, exist_ok=True)
     path = mirror / "manifest.json"
     manifest = json.loads(path.read_text("utf-8")) if path.is_file() else {}

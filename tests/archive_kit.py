@@ -325,7 +325,7 @@ def settings(
         "memory_bytes": 256 << 20,
         "cache_bytes": 1 << 30,
         "peak_flops": {MODEL: 989e12},
-        "price_per_gpu_hour": {"": 2.5},
+        "price_per_gpu_hour": {"default": 2.5},
         "currency": "EUR",
     }  # fmt: skip
 

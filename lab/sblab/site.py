@@ -56,8 +56,8 @@ rgw thread pool size = 16
 def script(port: int = PORT) -> str:
     """`user` before the server starts, `buckets` once it answers. The key is in a file beside.
 
-    radosgw-admin may hang when it has done its work (a thread of dbstore's misses the word to stop), so what it
-    did is looked at, not how it ended.
+    radosgw-admin may hang when it has done its work (a thread of dbstore's misses the word to stop), so what
+    it did is looked at, not how it ended.
     """
     return f"""#!/bin/sh
 # Written by the lab: the user and the buckets of the site's S3 server.

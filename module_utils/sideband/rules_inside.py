@@ -17,6 +17,7 @@ NEEDS = {
     "region": ("rack", "lake"),
     "lake": ("region",),
     "gateway": ("lake",),
+    "archive": ("gateway",),
 }
 LOOP = ipaddress.IPv4Network("127.0.0.0/8")
 EVERYBODYS = ipaddress.ip_address("127.0.0.1")

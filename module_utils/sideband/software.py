@@ -19,6 +19,7 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "node_exporter": {"node_exporter": "node_exporter"},
     # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
     "querygate_packages": {},
+    "archiver_packages": {},
 }
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
@@ -30,6 +31,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
     "gateway": ("haproxy", "service_python", "querygate_packages"),
+    "archive": ("service_python", "git", "archiver_packages"),
 }
 ROOM = "/opt/sideband"
 

@@ -26,6 +26,8 @@ PACKAGES = (
     "node_exporter",
     "service_python",
     "querygate_packages",
+    "git",
+    "archiver_packages",
     "openssh_client",
 )
 # The programs of ours that come with each, by the name that roles call them.

@@ -137,7 +137,7 @@ def cost(about: Mapping[str, Any], config: Config) -> float | None:
     """GPU-hours times their price, in the site's currency; None where no price is known."""
     prices = config.price_per_gpu_hour
     count = int(sum(about["gpus"].values()))
-    by_model = [(prices.get(model, prices.get("")), number) for model, number in about["gpus"].items()]
+    by_model = [(prices.get(model, prices.get("default")), number) for model, number in about["gpus"].items()]
     if not count or any(price is None for price, _ in by_model):
         return None
     mean = sum(float(price) * number for price, number in by_model if price is not None) / count
@@ -210,7 +210,7 @@ def why_no_mfu(side: Side) -> str:
         return "no GPU of it is known"
     if side.figures["throughput_unit"] != "tokens/s":
         return "no tokens a second were logged"
-    return f"the peak of {', '.join(side.about['gpus'])} is not in sideband_archive_peak_flops"
+    return f"the peak of {', '.join(side.about['gpus'])} is not in sideband_archive_peak_teraflops"
 
 
 def _ratio(values: Sequence[Any], unlike: bool) -> str:

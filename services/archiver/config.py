@@ -65,7 +65,7 @@ class Config:
     memory_bytes: int
     cache_bytes: int
     peak_flops: Mapping[str, float]  # by GPU model, dense, of the precision that is trained in
-    price_per_gpu_hour: Mapping[str, float]  # by GPU model; "" for all others
+    price_per_gpu_hour: Mapping[str, float]  # by GPU model; "default" for all others
     currency: str
 
 

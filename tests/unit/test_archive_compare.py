@@ -81,7 +81,7 @@ def test_what_is_not_known_is_a_dash_and_says_why(tmp_path: Path) -> None:
     none = side(tmp_path, "c", ['up{job="x",node="n"} 1 1000'])
     assert compare.why_no_mfu(none) == "no GPU of it is known"
     other = side(tmp_path, "d", [line.replace(kit.MODEL, "RTX") for line in kit.job_series()])
-    assert compare.why_no_mfu(other) == "the peak of RTX is not in sideband_archive_peak_flops"
+    assert compare.why_no_mfu(other) == "the peak of RTX is not in sideband_archive_peak_teraflops"
     slow = side(tmp_path, "e", [line for line in kit.job_series() if "tokens" not in line])
     assert compare.why_no_mfu(slow) == "no tokens a second were logged"
 

@@ -23,7 +23,10 @@ RELEASES = systems.load(str(ROOT / "roles/host/files/systems"))
 MODEL = compile_site(*lab())
 IDENTITY = {"ca": "ca", "certificate": "certificate", "key": "key"}
 URL = "http://10.90.0.61:8080"
-HOSTS = {"rack": "rack1", "region": "region1", "lake": "lake1", "gateway": "gateway1", "node": "node1"}
+HOSTS = {
+    "rack": "rack1", "region": "region1", "lake": "lake1", "gateway": "gateway1", "archive": "lake1",
+    "node": "node1",
+}  # fmt: skip
 SYSTEMS = {
     "debian12": ("debian", "12"), "debian13": ("debian", "13"), "ubuntu22": ("ubuntu", "22.04"),
     "ubuntu24": ("ubuntu", "24.04"), "rocky9": ("rocky", "9.4"), "rhel9": ("rhel", "9.2"),
@@ -47,12 +50,19 @@ HOLDS = {
         "prometheus": entry("2.53.3", "prometheus-2.53.3.tar.gz"),
         "node_exporter": entry("1.9.0", "node_exporter-1.9.0.tar.gz"),
         "querygate_packages": entry("0123456789ab", "querygate_packages-0123456789ab.tar.gz"),
+        "archiver_packages": entry("0123456789ab", "archiver_packages-0123456789ab.tar.gz"),
     },
 }
 
 
 def known(name: str, **methods: str) -> dict[str, Any]:
     return software.system(RELEASES, dict(zip(("ID", "VERSION_ID"), SYSTEMS[name])), methods)
+
+
+def kept(directory: Path) -> dict[str, str]:
+    """Where the archive finds the storage's key."""
+    (directory / "s3.key").write_text("access:secret\n")
+    return {"sideband_archive_secret_file": str(directory / "s3.key")}
 
 
 def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, Any]:
@@ -62,7 +72,7 @@ def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, 
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, directory, SYSTEMS[name], install_methods=methods,
         sideband_mirror_manifest=str(manifest), sideband_mirror_url=URL,
-        sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x",
+        sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x", **kept(directory),
     )  # fmt: skip
     made = software.resolve(found["fragment"], known(name, **methods), HOLDS, URL, {})
     want.parse(made, found["secrets"])  # host_state understands it
@@ -105,6 +115,7 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
         ("lake", "ubuntu24", ["haproxy", "prometheus"], ["victoria_metrics"], ["haproxy", "prometheus"]),
         ("lake", "rhel9", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
         ("gateway", "rhel9", ["haproxy", "python3.11"], ["querygate_packages"], ["haproxy"]),
+        ("archive", "rhel9", ["python3.11", "git"], ["archiver_packages"], []),
         ("gateway", "debian13", ["haproxy", "python3"], ["querygate_packages"], ["haproxy"]),
     ],
 )
@@ -116,7 +127,7 @@ def test_what_is_not_packaged_comes_as_an_archive_and_only_packages_have_units_t
     assert [item["path"] for item in made.get("archives", ())] == [
         f"/opt/sideband/{each}" for each in archives
     ]
-    assert made["masked"] == [f"{each}.service" for each in masked]
+    assert made.get("masked", []) == [f"{each}.service" for each in masked]
 
 
 def test_the_site_may_wish_an_archive_where_there_is_a_package(tmp_path: Path) -> None:
@@ -226,7 +237,7 @@ def test_whoever_waits_for_none_asks_none() -> None:
 def test_what_preflight_takes_a_role_to_ask_for_is_what_the_role_asks_for(word: str, tmp_path: Path) -> None:
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, tmp_path, SYSTEMS["debian13"],
-        sideband_policy_allowed_signers="x",
+        sideband_policy_allowed_signers="x", **kept(tmp_path),
     )  # fmt: skip
     assert sorted(found["fragment"]["software"]) == sorted(software.ASKS[word])
 
