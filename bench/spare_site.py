@@ -110,12 +110,9 @@ def devices(like: str) -> list[str]:
 
 
 def address(name: str) -> str:
-    status = json.loads(lab("status", "--json"))
-    found = status["hosts"][name].get("address")
-    if not found:
-        text = inside(name, "ip", "-4", "-o", "address", "show", "mgmt0")
-        found = text.split()[3].split("/")[0]
-    return str(found)
+    """Asked of the host itself: the lab's status speaks of every host, and another may be starting anew."""
+    text = inside(name, "ip", "-4", "-o", "address", "show", "mgmt0")
+    return text.split()[3].split("/")[0]
 
 
 def inventory(directory: Path, spares: Sequence[tuple[Spare, str]]) -> Path:
@@ -149,9 +146,14 @@ def inventory(directory: Path, spares: Sequence[tuple[Spare, str]]) -> Path:
 
 
 def alone(inventory: Path, name: str) -> tuple[str, ...]:
-    """Options of a play for one spare host. Its site's certificates lie beside the inventory: in it, Ansible
-    would read them as one."""
-    return "--limit", name, "-e", f"sideband_pki_directory={inventory.parent / 'pki'}"
+    """Options of a play for one spare host. What its site keeps on the controller lies beside the
+    inventory (in it, Ansible would read it as one), for the lab's own plays write theirs meanwhile."""
+    kept = {
+        "sideband_pki_directory": str(inventory.parent / "pki"),
+        "sideband_rack_secrets_directory": str(inventory.parent / "secrets"),
+        "sideband_contract_records": str(inventory.parent / "records"),
+    }
+    return "--limit", name, "-e", json.dumps(kept)
 
 
 def _renamed(value: Any, names: Mapping[str, str], key: str = "") -> Any:

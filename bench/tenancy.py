@@ -71,6 +71,10 @@ def patient(client: Client, attempt: Attempt) -> Answer:
         time.sleep(2)
 
 
+def noticed(answer: Answer) -> int:
+    return world.foreign(answer, world.LIMIT_BESIDE_REAL)
+
+
 def may(attempt: Attempt, logs: bool) -> tuple[int, ...]:
     """The statuses that an attempt may get on its way through the whole gateway."""
     if attempt.name in BY_THE_FRONT:
@@ -93,7 +97,7 @@ def try_all(chosen: Sequence[Attempt], logs: bool) -> tuple[list[dict[str, Any]]
     for attempt, answer in zip(chosen, answers):
         path = attempt.target.partition("?")[0]
         place = path if attempt.status != 403 or path.startswith("/select") else "paths that do not exist"
-        found = world.foreign(answer) if attempt.method != "HEAD" and answer.body[:1] in b"{[" else 0
+        found = noticed(answer) if attempt.method != "HEAD" and answer.body[:1] in b"{[" else 0
         figures["foreign_series"] += found
         figures["answered"] += answer.status == 200
         asked[place] += 1
@@ -116,7 +120,7 @@ def seen_by_an_administrator() -> dict[str, Any]:
     """There is something to steal, and every one of these answers shows that it can be noticed."""
     client, deadline = site.tenant(ADMINISTRATOR), time.monotonic() + 60
     question = "/api/v1/query?query=gpu_util&tier=minute"
-    while (found := world.foreign(client.ask("GET", question))) < 8 and time.monotonic() < deadline:
+    while (found := noticed(client.ask("GET", question))) < 8 and time.monotonic() < deadline:
         time.sleep(1)
     return report.check("an administrator sees what a tenant must not", found >= 8, found, "at least 8")
 

@@ -209,10 +209,27 @@ def _ends_soon(certificate: x509.Certificate, renew_days: int) -> str:
     return f"it ends in {max(left.days, 0)} days" if left.days < renew_days else ""
 
 
+def ends(directory: str, model: dict[str, Any]) -> list[dict[str, Any]]:
+    """When the certificates of hosts end, the authority's too: {function, host, ends}, in seconds since 1970.
+    What is not there yet has no end."""
+    wanted = [("ca", "", "ca")]
+    for name, host in sorted(model["hosts"].items()):
+        wanted += [(word, name, f"{word}-{name}") for word in FUNCTIONS if word in host["words"]]
+    found = []
+    for function, name, stem in wanted:
+        try:
+            until = _certificate(Path(directory, f"{stem}.crt")).not_valid_after_utc
+        except _UnfitError:
+            continue
+        found.append({"function": function, "host": name, "ends": int(until.timestamp())})
+    return found
+
+
 class FilterModule:
     def filters(self) -> dict[str, Any]:
         return {
             "sideband_pki_authority_reason": authority_reason,
             "sideband_pki_judged": judged,
             "sideband_pki_identities": identities,
+            "sideband_pki_ends": ends,
         }

@@ -30,7 +30,7 @@ sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "module_utils")]
 
 from sideband import report
 
-from lab import desk
+from lab import desk, outside
 from lab.sblab import lifecycle, mirror, topology
 from lab.sblab.say import LabError, line, phase, run
 
@@ -110,10 +110,10 @@ def summary(lab: topology.Topology) -> str:
         "tor1": "the switch: one VLAN-aware bridge (user-mode Linux)",
         "node": "training node: node_exporter and vmagent push, the policy process obeys",
         "rack": "rack receiver: HAProxy (mutual TLS) and vmagent; serves the policy document",
-        "region": "aggregator: HAProxy and vmagent, one-minute aggregation",
-        "lake": "stores: Prometheus (hot), VictoriaMetrics (one minute)",
+        "region": "aggregator: HAProxy and vmagent, one-minute aggregation; critical alerts",
+        "lake": "stores: Prometheus (hot), VictoriaMetrics (one minute); other alerts",
         "gateway": "where people ask: HAProxy, querygate",
-        "mgmt": "policy origin and package mirror",
+        "mgmt": "policy origin and package mirror; stand-ins for who is told of alerts",
         "user": "a tenant's desk, on the query plane alone",
     }
     for host in lab.hosts.values():
@@ -136,6 +136,7 @@ def build(
     with phase("packages", seconds):
         line(run([HERE / "packages.sh"]).strip().splitlines()[-1])
     seconds.update(lifecycle.up())
+    outside.install()
     lab = topology.load()
     states = [host["state"] for host in lifecycle.status()["hosts"].values()]
     figures["hosts"] = states.count("answers")

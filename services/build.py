@@ -31,6 +31,7 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "level": ("services.level.issue", "sys.argv[1:]", ("level",), ("documents",)),
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
+    "notifier": ("services.notifier.__main__", "sys.argv[1:]", ("notifier",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
     "archiver": ("services.archiver.__main__", "sys.argv[1:]", ("archiver",), ()),
 }

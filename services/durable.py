@@ -30,10 +30,15 @@ def write(path: str, data: bytes | Iterable[bytes], mode: int = 0o644) -> None:
 
 
 def read(path: str, limit: int) -> bytes | None:
-    """The content, or None where there is none to be had (absent, unreadable, or longer than it can be)."""
+    """The content, or None where there is none to be had (absent, unreadable, or longer than it can be).
+    A pipe that somebody has put in the file's place is not waited for."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(limit + 1)
+        with open(path, "rb", opener=_without_waiting) as file:
+            data = file.read(limit + 1) or b""
     except OSError:
         return None
     return data if len(data) <= limit else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -73,7 +73,11 @@ def _lab() -> tuple[HostVars, Groups]:
     for path in sorted((LAB / "group_vars" / "all").iterdir()):
         # Only the contract's own nouns: the variables of roles are their roles' business.
         loaded = load(path) or {}
-        site.update({name: value for name, value in loaded.items() if name[len(PREFIX) :] in SITE_NOUNS})
+        site.update(
+            # and the site's own that nouns name
+            {name: value for name, value in loaded.items()
+             if name[len(PREFIX) :] in SITE_NOUNS or name.startswith("lab_")}
+        )  # fmt: skip
     hosts = {
         path.stem: {**site, "inventory_hostname": path.stem, **load(path)}
         for path in sorted((LAB / "host_vars").iterdir())
@@ -92,6 +96,8 @@ def single(components: list[Any]) -> tuple[HostVars, Groups]:
     for path in sorted((SINGLE / "group_vars" / "all").iterdir()):
         read.update(load(path) or {})
     flows = read["single_flows"] + (read["single_flows_of_gateway"] if "gateway" in components else [])
+    if "gateway" in components and "alerts" in components:
+        flows = flows + read["single_flows_of_alerts"]
     site = {name: value for name, value in read.items() if name[len(PREFIX) :] in SITE_NOUNS}
     site.update(sideband_flows=flows, sideband_components=components)
     (path,) = (SINGLE / "host_vars").iterdir()

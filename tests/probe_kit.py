@@ -211,7 +211,7 @@ class Site:
                 asked = wish.pop("asks", [])
                 visits[name][phase] = self.visit(name, phase, run, {**wish, "asks": []})
                 if phase == "collect":
-                    visits[name][phase]["answers"] = [right(self.model, ask) for ask in asked]
+                    visits[name][phase]["answers"] = [right(self.model, ask, name) for ask in asked]
 
             with ThreadPoolExecutor(max_workers=4) as pool:
                 list(pool.map(one, self.names))

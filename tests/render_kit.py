@@ -55,6 +55,7 @@ def fragment(
         "playbook_dir": str(ROOT / "playbooks"),
         "role_path": str(ROOT / "roles" / word),
         "ansible_search_path": [str(ROOT / "roles" / word)],
+        "hostvars": {host: more},
         "sideband_site": model["site"],
         "sideband_model": model,
         "sideband_self": model["hosts"][host],

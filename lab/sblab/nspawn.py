@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from . import images, keys, site
+from . import gpus, images, keys, site
 from .mirror import MIRROR
 from .paths import IMAGES, NETNS, ROOTS, STATE
 from .topology import Host, Link, Topology
@@ -92,6 +92,8 @@ def prepare(host: Host, topology: Topology) -> None:
     for link in host.links:
         if link.configured == "lab":
             (network / f"10-lab-{link.device}.network").write_text(network_file(link))
+    if host.gpus:
+        gpus.install(host, where)
     if host.mirror:
         (where / MIRROR_INSIDE.lstrip("/")).mkdir(parents=True, exist_ok=True)
     if host.extra == site.EXTRA:

@@ -52,6 +52,7 @@ class Host:
     extra: str = ""
     memory_mb: int = 0
     mirror: bool = False
+    gpus: int = 0
 
     @property
     def namespace(self) -> str:
@@ -140,6 +141,7 @@ def parse_host(name: str, spec: dict[str, Any], planes: dict[str, str]) -> Host:
         extra=spec.get("extra", ""),
         memory_mb=spec.get("memory_mb", 0),
         mirror=spec.get("mirror", False),
+        gpus=spec.get("gpus", 0),
     )
 
 
@@ -172,6 +174,8 @@ def _problems(topology: Topology, planes: dict[str, str]) -> list[str]:
             found.append(f"{where}: a name is at most 12 small letters and digits")
         if host.system not in SYSTEMS:
             found.append(f"{where}.system: not one of {SYSTEMS} (got {host.system})")
+        if host.gpus and host.system != "nspawn":
+            found.append(f"{where}.gpus: stand-ins are for nspawn hosts (got {host.gpus})")
         if host.extra and host.extra not in topology.extras:
             found.append(f"{where}.extra: unknown (got {host.extra})")
         for link in host.links:

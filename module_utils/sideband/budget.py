@@ -9,7 +9,7 @@ from .price import SMALL_NODE, NodeSize
 from .units import rate_bits, size_bytes
 
 NODES = "sideband_node"
-SIZES = ("cpus", "disks", "interfaces", "filesystems")
+SIZES = ("cpus", "disks", "interfaces", "filesystems", "gpus", "jobs")
 
 
 def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
             {
                 "name": spec["name"],
                 "group": spec["group"],
-                "size": {key: int(spec["size"][key]) for key in SIZES},
+                "size": {key: int(spec["size"].get(key, 0)) for key in SIZES},
                 "cpu_percent": spec.get("cpu_percent"),
                 "memory_bytes": size_bytes(spec["memory"]) if "memory" in spec else None,
                 "bytes_per_second": rate_bits(spec["rate"]) // 8 if "rate" in spec else None,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from . import whose
 from .budget import assumed, node_size
 from .catalogue import entry_of, statistics
 from .errors import Error
@@ -152,15 +153,34 @@ def _sent(model: Mapping[str, Any], size: NodeSize) -> float:
 
 
 def _coarse(
-    model: Mapping[str, Any], tier: Mapping[str, Any], streams: Iterable[tuple[str, int, int]]
+    model: Mapping[str, Any],
+    tier: Mapping[str, Any],
+    streams: Iterable[tuple[str, int, int]],
+    size: NodeSize,
 ) -> Load:
-    """What a downsampled tier takes: one sample of each statistic and series in each of its intervals."""
+    """What a downsampled tier takes: one sample of each statistic and series in each of its intervals, the
+    same once more for each job of what GPUs carry, and of some metrics every sample."""
     total = 0
     for metric, count, _ in streams:
         entry = entry_of(model["catalogue"]["metrics"], metric)
         left = _left(model, entry, tier["name"], count)
-        total += left * len(statistics(entry, metric, tier["name"]))
-    return Load(total, total / tier["resolution_seconds"])
+        if entry and entry["of"] == whose.GPU:
+            left += count * size.jobs // max(1, size.gpus)
+        total += left * len([one for one in statistics(entry, metric, tier["name"]) if one != whose.SAMPLES])
+    whole = 0
+    seconds = 0.0
+    for entry in model["catalogue"]["metrics"]:
+        if whose.SAMPLES in entry["keep"].get(tier["name"], {}).get("statistics", ()):
+            count = metric_series(model, entry["name"], size)
+            whole += count
+            seconds += count / max(1, entry["period_seconds"])
+    return Load(total + whole, total / tier["resolution_seconds"] + seconds)
+
+
+def _finest(model: Mapping[str, Any], streams: Iterable[tuple[str, int, int]]) -> Load:
+    """What the tier takes that takes samples as they come: everything but what tells of jobs."""
+    metrics = model["catalogue"]["metrics"]
+    return _raw(stream for stream in streams if (entry_of(metrics, stream[0]) or {}).get("of") != whose.JOB)
 
 
 def _left(model: Mapping[str, Any], entry: Mapping[str, Any] | None, tier: str, count: int) -> int:
@@ -197,7 +217,7 @@ def plan(model: Mapping[str, Any]) -> Record:
         node_load.update(dict.fromkeys(nodes, load))
         node_sent.update(dict.fromkeys(nodes, sent))
         for number, tier in enumerate(tiers):
-            one = load if number == 0 else _coarse(model, tier, streams)
+            one = _coarse(model, tier, streams, node_size(spec)) if number else _finest(model, streams)
             stored[tier["name"]] += Load(one.series * len(nodes), one.samples * len(nodes))
         by_class.append(_class(spec, nodes, load, sent))
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import whose
 from .units import duration_seconds
 
 # Receivers set these themselves, whatever a sender says, and every tier keeps them.
@@ -12,6 +13,8 @@ RECEIVERS_OWN = ("node", "rack", "site")
 # What the region makes of a metric that no entry restricts.
 COUNTER_STATISTICS = ("increase",)
 GAUGE_STATISTICS = ("sum_samples", "count_samples", "min", "max")
+# What is left of a GPU's labels where a job's GPUs are added up.
+OF_A_JOB = ("site", "tenant", "job")
 
 
 def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -24,6 +27,7 @@ def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
                 "name": entry["name"],
                 "class": entry["class"],
                 "kind": entry["kind"],
+                "of": entry.get("of", whose.NODE),
                 "period_seconds": periods.get(entry["period"], 0),
                 "series": entry.get("series", 0),
                 "keep": {
@@ -76,26 +80,63 @@ def statistics(entry: Mapping[str, Any] | None, name: str, tier: str) -> Sequenc
 
 def aggregation(metrics: Sequence[Mapping[str, Any]], tier: str) -> list[dict[str, Any]]:
     """The rules by which a region makes a tier's samples, each name under one: what the catalogue keeps of
-    some first, then all other counters (known by their ending) and all other metrics."""
+    some first, then all other counters (known by their ending) and all other metrics. Beside these, what
+    GPUs carry is added up by job (`for_jobs`)."""
     own = [entry for entry in metrics if tier in entry["keep"]]
     rules = []
     for entry in own:
-        longer = [other["name"] for other in metrics if _inside(other["name"], entry["name"])]
         kept = entry["keep"][tier]
-        counted = [one for one in kept["statistics"] if one == "increase"]
-        measured = [one for one in kept["statistics"] if one != "increase"]
-        kinds: list[tuple[str, list[str]]] = [("", counted or measured)]
-        if entry["kind"] == "mixed":
-            kinds = [('=~".+_total"', counted), ('!~".+_total"', measured)]
-        rules += [
-            _rule(entry["name"], longer, ending, says, kept["dimensions"]) for ending, says in kinds if says
-        ]
+        kinds = _kinds(entry, kept["statistics"])
+        by = None if kept["dimensions"] is None else _survivors(entry, kept["dimensions"])
+        rules += [_rule([entry["name"]], _longer(metrics, entry), ending, says, by) for ending, says in kinds]
     names = [entry["name"] for entry in own]
     rules += [
-        _rule("", names, '=~".+_total"', list(COUNTER_STATISTICS), None),
-        _rule("", names, '!~".+_total"', list(GAUGE_STATISTICS), None),
+        _rule([], names, '=~".+_total"', list(COUNTER_STATISTICS), None),
+        _rule([], names, '!~".+_total"', list(GAUGE_STATISTICS), None),
     ]
+    return rules + for_jobs(metrics, tier)
+
+
+def for_jobs(metrics: Sequence[Mapping[str, Any]], tier: str) -> list[dict[str, Any]]:
+    """Each job's GPUs together, wherever they are: what is left of them when a job is long over."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Mapping[str, Any]]] = {}
+    for entry in metrics:
+        if entry["of"] != whose.GPU:
+            continue
+        if tier in entry["keep"] or entry["kind"] != "mixed":
+            says = list(statistics(entry, entry["name"], tier))
+        else:
+            says = [*COUNTER_STATISTICS, *GAUGE_STATISTICS]
+        for ending, outputs in _kinds(entry, says):
+            groups.setdefault((ending, tuple(outputs)), []).append(entry)
+    rules = []
+    for (ending, kept), entries in groups.items():
+        names = [entry["name"] for entry in entries]
+        without = {name for entry in entries for name in _longer(metrics, entry)} - set(names)
+        rule = _rule(names, sorted(without), ending, list(kept), list(OF_A_JOB), 'job!=""')
+        rules.append({**rule, "of_jobs": True})
     return rules
+
+
+def _kinds(entry: Mapping[str, Any], says: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """(what the names end in, statistics): of a beginning that has both kinds, each by its ending."""
+    counted = [one for one in says if one == "increase"]
+    measured = [one for one in says if one not in ("increase", whose.SAMPLES)]
+    kinds: list[tuple[str, list[str]]] = [("", counted or measured)]
+    if entry["kind"] == "mixed":
+        kinds = [('=~".+_total"', counted), ('!~".+_total"', measured)]
+    return [(ending, outputs) for ending, outputs in kinds if outputs]
+
+
+def _longer(metrics: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> list[str]:
+    """The entries that hold for some of this one's names."""
+    return [other["name"] for other in metrics if _inside(other["name"], entry["name"])]
+
+
+def _survivors(entry: Mapping[str, Any], dimensions: Sequence[str]) -> list[str]:
+    """A series that lost its tenant on the way would be everybody's."""
+    of = () if entry["of"] == whose.NODE else whose.LABELS
+    return [*RECEIVERS_OWN, *of, *(name for name in dimensions if name not in of)]
 
 
 def _inside(name: str, pattern: str) -> bool:
@@ -103,19 +144,24 @@ def _inside(name: str, pattern: str) -> bool:
 
 
 def _rule(
-    name: str, without: Sequence[str], ending: str, outputs: list[str], dimensions: list[str] | None
+    names: Sequence[str],
+    without: Sequence[str],
+    ending: str,
+    outputs: list[str],
+    by: list[str] | None,
+    more: str = "",
 ) -> dict[str, Any]:
-    matchers = [f'=~"{_regex([name])}"' if name.endswith("*") else f'="{name}"'] if name else []
+    matchers = []
+    if names:
+        one = len(names) == 1 and not names[0].endswith("*")
+        matchers = [f'="{names[0]}"' if one else f'=~"{whose.pattern(names)}"']
     matchers += [ending] if ending else []
-    matchers += [f'!~"{_regex(without)}"'] if without else []
+    matchers += [f'!~"{whose.pattern(without)}"'] if without else []
+    said = [*(f"__name__{matcher}" for matcher in matchers), *([more] if more else [])]
     return {
-        "match": "{" + ",".join(f"__name__{matcher}" for matcher in matchers) + "}",
+        "match": "{" + ",".join(said) + "}",
         "outputs": outputs,
-        "by": [] if dimensions is None else [*RECEIVERS_OWN, *dimensions],
+        "by": by or [],
         "counter": outputs == list(COUNTER_STATISTICS),
+        "of_jobs": False,
     }
-
-
-def _regex(names: Sequence[str]) -> str:
-    """Metric names need no escaping; the stores anchor by themselves."""
-    return "|".join(name.replace("*", ".*") for name in names)

@@ -6,10 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import budget, catalogue, notify
+from . import budget, catalogue, notify, whose
 from .fabric import compile_ports
 from .load import gather
 from .model import CLIENTS, Flow, Host, Interface, Site, parse_site
@@ -39,7 +39,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
         "hosts": {host.name: _host(site, host) for host in site.hosts.values()},
         "switches": {name: _switch(site, name) for name in switches},
         "racks": _racks(site),
-        "ladder": _ladder(site),
+        "ladder": _ladder(site, contract["nouns"].get("catalogue")),
         "tiers": {
             tier.name: {
                 "name": tier.name,
@@ -57,6 +57,9 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
                 "certificate": tenant.certificate,
                 "racks": list(tenant.racks),
                 "rack_regex": "|".join(re.escape(rack) for rack in tenant.racks),
+                "uids": list(tenant.uids),
+                "slurm_accounts": list(tenant.slurm_accounts),
+                "namespaces": list(tenant.namespaces),
             }
             for tenant in site.tenants
         ],
@@ -66,6 +69,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
         "budget": _budget(site, contract["nouns"].get("budget"), groups),
         "catalogue": catalogue.parse(contract["nouns"].get("catalogue")),
         "aggregation": _aggregation(site, contract["nouns"].get("catalogue")),
+        "fan_out": _fan_out(site, contract["nouns"].get("catalogue")),
         "labels": catalogue.parse_labels(contract["nouns"].get("labels")),
         "notify": notify.parse(contract["nouns"].get("notify")),
         "flows": [_flow(flow) for flow in site.flows],
@@ -96,6 +100,17 @@ def _aggregation(site: Site, noun: Mapping[str, Any] | None) -> Record:
     """What a region makes for every tier but the finest, which takes samples as they come."""
     metrics = catalogue.parse(noun)["metrics"]
     return {tier.name: catalogue.aggregation(metrics, tier.name) for tier in site.tiers[1:]}
+
+
+def _fan_out(site: Site, noun: Mapping[str, Any] | None) -> Record:
+    """What a region does to samples before each tier: relabelling for the finest, and for the others what
+    goes there as it comes."""
+    metrics = catalogue.parse(noun)["metrics"]
+    first, *others = site.tiers
+    return {
+        first.name: whose.finest(metrics),
+        **{tier.name: whose.whole(metrics, tier.name) for tier in others},
+    }
 
 
 def _budget(site: Site, noun: Mapping[str, Any] | None, groups: Mapping[str, Iterable[str]]) -> Record:
@@ -193,7 +208,8 @@ def _racks(site: Site) -> Record:
     return dict(sorted(racks.items()))
 
 
-def _ladder(site: Site) -> Record:
+def _ladder(site: Site, noun: Mapping[str, Any] | None) -> Record:
+    metrics = catalogue.parse(noun)["metrics"]
     return {
         "always": {"period_seconds": site.always_period, "metrics": list(site.always_metrics)},
         "order": [level.name for level in site.levels],
@@ -203,12 +219,19 @@ def _ladder(site: Site) -> Record:
                 "period_seconds": level.period,
                 "poll_seconds": level.poll,
                 "metrics": list(level.metrics),
+                # What every node sends at it: a node may have no GPU, and no job runs there.
+                "everywhere": [name for name in level.metrics if _everywhere(metrics, name)],
                 "keep": keep_pattern(level.metrics),
                 "intake_bytes_per_second": intake_bytes_per_second(level.metrics, level.period),
             }
             for level in site.levels
         },
     }
+
+
+def _everywhere(metrics: Sequence[Mapping[str, Any]], name: str) -> bool:
+    entry = catalogue.entry_of(metrics, name)
+    return entry is None or entry["of"] == whose.NODE
 
 
 def _flow(flow: Flow) -> Record:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from . import role_pages
+from . import alert_pages, alert_rules, role_pages
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # In schemas/, and no noun.
@@ -99,6 +99,7 @@ def files(root: Path = ROOT) -> dict[Path, str]:
     found = {
         pages / "contract.md": reference(contract),
         pages / "roles.md": role_pages.reference(words),
+        pages / "alerts.md": alert_pages.page(alert_rules.load(root / "roles/alerts/files/rules")),
         pages / "removed.md": role_pages.removed(_load(root / "schemas" / "removed.yml")),
     }
     optional = {name: noun for name, noun in contract.items() if "default" in noun}

@@ -32,13 +32,14 @@ def foreign(keep: str, names: Iterable[str]) -> list[str]:
 
 
 def marks(ladder: Mapping[str, Any], level: str) -> list[str]:
-    """Exact names that a level lists and the one below does not: one of them in the lake shows the level."""
+    """Exact names that a level lists and the one below does not, of those that every node sends: one of them
+    in the lake shows the level."""
     order = list(ladder["order"])
     below = order[order.index(level) + 1 :][:1]
     lower = ladder["levels"][below[0]]["keep"] if below else ""
     pattern = re.compile(lower) if lower else None
     return [
         name
-        for name in ladder["levels"][level]["metrics"]
+        for name in ladder["levels"][level]["everywhere"]
         if not name.endswith("*") and name != "up" and not (pattern and pattern.match(name))
     ]

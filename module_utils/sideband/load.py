@@ -28,8 +28,9 @@ PREFIX = "sideband_"
 RESULTS = frozenset(
     PREFIX + name
     for name in (
-        "model", "self", "deployed", "identities", "host_system", "policy_allowed_signers", "policy_expected",
-        "policy_findings", "policy_host_key", "policy_issued", "policy_rack_key", "policy_started",
+        "model", "self", "deployed", "identities", "certificate_ends", "host_system",
+        "policy_allowed_signers", "policy_expected", "policy_findings", "policy_host_key", "policy_issued",
+        "policy_rack_key", "policy_started",
     )
 )  # fmt: skip
 

@@ -119,6 +119,9 @@ class Tenant:
     name: str
     certificate: str
     racks: tuple[str, ...]
+    uids: tuple[str, ...] = ()
+    slurm_accounts: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -290,6 +293,20 @@ def parse_tiers(spec: Iterable[Mapping[str, Any]]) -> tuple[Tier, ...]:
     )
 
 
+def parse_tenants(spec: Iterable[Mapping[str, Any]]) -> tuple[Tenant, ...]:
+    return tuple(
+        Tenant(
+            tenant["name"],
+            tenant["certificate"],
+            tuple(tenant["racks"]),
+            tuple(tenant.get("uids", ())),
+            tuple(tenant.get("slurm_accounts", ())),
+            tuple(tenant.get("namespaces", ())),
+        )
+        for tenant in spec
+    )
+
+
 def _inside(plane: Plane, segment: Segment) -> Interface:
     """Where a plane that never leaves its machine answers: at the first address of its subnet."""
     net = ipaddress.ip_network(segment.subnet4)
@@ -360,7 +377,7 @@ def parse_site(nouns: Mapping[str, Any], hosts: Mapping[str, Mapping[str, Any]])
         always_metrics=tuple(nouns["ladder"]["always"]["metrics"]),
         levels=parse_levels(nouns["ladder"]),
         tiers=parse_tiers(nouns["tiers"]),
-        tenants=tuple(Tenant(t["name"], t["certificate"], tuple(t["racks"])) for t in nouns["tenants"]),
+        tenants=parse_tenants(nouns["tenants"]),
         versions=dict(nouns["versions"]),
         hosts=parsed,
     )

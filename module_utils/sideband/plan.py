@@ -19,7 +19,8 @@ def _human(value: float) -> str:
 
 def _size(node: NodeSize) -> str:
     return (
-        f"{node.cpus} CPUs, {node.disks} disks, {node.interfaces} interfaces, {node.filesystems} file systems"
+        f"{node.cpus} CPUs, {node.disks} disks, {node.interfaces} interfaces,"
+        f" {node.filesystems} file systems, {node.gpus} GPUs, {node.jobs} jobs"
     )
 
 

@@ -43,14 +43,26 @@ class NodeSize:
     disks: int
     interfaces: int
     filesystems: int
+    gpus: int = 0
+    jobs: int = 0
 
 
-ROOMY_NODE = NodeSize(cpus=256, disks=32, interfaces=32, filesystems=32)
+ROOMY_NODE = NodeSize(cpus=256, disks=32, interfaces=32, filesystems=32, gpus=16, jobs=64)
 SMALL_NODE = NodeSize(cpus=2, disks=1, interfaces=4, filesystems=3)
 
 # (beginning of a name, names in the family when a pattern takes all of it, series per name's unit, unit).
-# Counted on node_exporter 1.9 with its default collectors.
+# Counted on node_exporter 1.9 with its default collectors, and on what nodeagent and curves write. A GPU has
+# had two kinds of Xid errors; a job says the six of its quantities that most frameworks print.
 FAMILIES = (
+    ("DCGM_FI_DEV_", 18, 1, "gpus"),
+    ("sideband_gpu_xid_errors_total", 1, 2, "gpus"),
+    ("sideband_gpu_xid_any_total", 1, 1, "gpus"),
+    ("sideband_gpu_lost", 1, 1, "gpus"),
+    ("sideband_gpu_", 11, 1, ""),
+    ("sideband_job_", 6, 1, "jobs"),
+    ("sideband_jobs_", 10, 1, ""),
+    ("sideband_train_", 6, 1, "jobs"),
+    ("sideband_nccl_events_total", 1, 4, "jobs"),
     ("node_cpu_seconds_total", 1, 8, "cpus"),
     ("node_disk_", 18, 1, "disks"),
     ("node_network_", 38, 1, "interfaces"),
@@ -71,13 +83,15 @@ def series(metrics: Iterable[str], node: NodeSize) -> int:
 
 
 def _series_of(metric: str, node: NodeSize) -> int:
-    stem = metric.rstrip("*")
-    for beginning, names, each, unit in FAMILIES:
-        takes_family = metric.endswith("*") and beginning.startswith(stem)
-        if stem.startswith(beginning) or takes_family:
-            count = each * (getattr(node, unit) if unit else 1)
-            return int(count * (names if metric.endswith("*") else 1))
-    return 1
+    stem, all_of_it = metric.rstrip("*"), metric.endswith("*")
+    families = [family for family in FAMILIES if all_of_it and family[0].startswith(stem)]
+    families = families or [family for family in FAMILIES if stem.startswith(family[0])][:1]
+    if not families:
+        return 1
+    return sum(
+        each * (getattr(node, unit) if unit else 1) * (names if all_of_it else 1)
+        for _, names, each, unit in families
+    )
 
 
 def keep_pattern(metrics: Iterable[str]) -> str:

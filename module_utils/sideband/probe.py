@@ -173,9 +173,9 @@ def _send(magic: int, rate: float, frames: list[list[Any]]) -> tuple[list[int], 
 
 
 def ask(one: Record) -> Record:
-    """One query over mutual TLS {host, port, path, query, ca, certificate, key, patience}, or over a unix
-    socket under a name {socket, identity, path, query, patience} -> the vector, once it is as long as
-    `enough`, or what there is when patience ends."""
+    """One query over mutual TLS {host, port, path, query, ca, certificate, key, patience}, over
+    loopback (without ca), or over a unix socket under a name {socket, identity, path, query, patience} -> the
+    vector, once it is as long as `enough`, or what there is when patience ends."""
     until = time.monotonic() + float(one["patience"])
     while True:
         problem, rows = "", []
@@ -204,6 +204,8 @@ class _Local(http.client.HTTPConnection):
 def _connection(one: Record) -> http.client.HTTPConnection:
     if "socket" in one:
         return _Local(one["socket"])
+    if "ca" not in one:
+        return http.client.HTTPConnection(one["host"], one["port"], timeout=10)
     context = ssl.create_default_context(cafile=one["ca"])
     context.load_cert_chain(one["certificate"], one["key"])
     return http.client.HTTPSConnection(one["host"], one["port"], timeout=10, context=context)

@@ -75,7 +75,7 @@ def demand(model: Mapping[str, Any], host: str, level: str) -> Demand:
         counters=tuple(c["name"] for c in part["counters"] if modes.get(c["plane"]) == "enforce"),
         cpu_percent=sum(cpu) if cpu else None,
         memory_bytes=sum(memory) if memory else None,
-        metrics=tuple(model["ladder"]["levels"][level]["metrics"]) if "node" in words and level else (),
+        metrics=tuple(model["ladder"]["levels"][level]["everywhere"]) if "node" in words and level else (),
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from . import whose
 from .catalogue import RECEIVERS_OWN, entry_of, overlaps
 from .errors import Error, got, nearest
 from .facts import Facts, rule
@@ -56,30 +57,49 @@ def entries(facts: Facts) -> Iterator[Error]:
 @rule("catalogue", "tiers")
 def kept(facts: Facts) -> Iterator[Error]:
     tiers = [tier.name for tier in parse_tiers(facts.noun("tiers"))]
+    strange: dict[str, list[str]] = {}
     for entry in _entries(facts):
         for tier, kept in entry.get("keep", {}).items():
             path = f"sideband_catalogue.metrics[{entry['name']}].keep.{tier}"
             said = kept["statistics"]
             if tier not in tiers:
-                yield Error(
-                    SITE, path, "is no tier of sideband_tiers", got(tier), nearest(tier, tiers, "tiers: ")
-                )
+                strange.setdefault(tier, []).append(path)
                 continue
             if tier == tiers[0]:
                 hint = "the finest tier takes every sample as it comes; remove it, or name a coarser tier"
                 yield Error(SITE, path, "names the finest tier", got(tier), hint)
             yield from _composable(f"{path}.statistics", entry["kind"], said)
+    for tier, paths in strange.items():
+        more = f", here and in {len(paths) - 1} more" if len(paths) > 1 else ""
+        problem = f"is no tier of sideband_tiers{more}"
+        yield Error(SITE, paths[0], problem, got(tier), nearest(tier, tiers, "tiers: "))
+
+
+@rule("catalogue")
+def whom(facts: Facts) -> Iterator[Error]:
+    """Racks and regions tell the kinds apart by name: no name may be of two kinds."""
+    listed = [(entry["name"], entry.get("of", whose.NODE)) for entry in _entries(facts)]
+    for number, (name, of) in enumerate(listed):
+        for other, others in listed[:number]:
+            if of != others and overlaps(name, other):
+                hint = f"give both the same, or {other} names of its own"
+                problem = f"tells of a {of}, and {other} of a {others}"
+                yield Error(SITE, f"sideband_catalogue.metrics[{name}].of", problem, got(of), hint)
+                break
 
 
 def _composable(path: str, kind: str, said: list[str]) -> Iterator[Error]:
     if kind == "gauge" and "increase" in said:
         hint = "a gauge goes down too; keep sum_samples, count_samples, min or max"
         yield Error(SITE, path, "has the increase of a gauge", got("increase"), hint)
-    wrong = [one for one in said if one != "increase"]
+    wrong = [one for one in said if one not in ("increase", whose.SAMPLES)]
     if kind == "counter" and wrong:
         yield Error(
             SITE, path, "has more than the increase of a counter", got(wrong[0]), "keep increase only"
         )
+    if whose.SAMPLES in said and len(said) > 1:
+        hint = "samples are all there is to keep; leave them alone, or out"
+        yield Error(SITE, path, "has samples and what is made of them", got(said), hint)
     if ("sum_samples" in said) != ("count_samples" in said):
         hint = "a mean is their ratio: keep both, or neither"
         yield Error(SITE, path, "has one of sum_samples and count_samples", got(said), hint)
@@ -142,6 +162,9 @@ def labels(facts: Facts) -> Iterator[Error]:
             hint = "each label stands once; merge the two"
             yield Error(SITE, f"{path}.name", "is the name of two labels", got(label["name"]), hint)
         seen.add(label["name"])
+        if label["name"] == "tenant":
+            hint = "remove it; its values are the names of sideband_tenants"
+            yield Error(SITE, f"{path}.name", "is no label to list", got("tenant"), hint)
         if label["name"] in RECEIVERS_OWN or label["name"].startswith("__"):
             hint = "remove it; receivers drop it as sent and set their own (B5)"
             yield Error(SITE, f"{path}.name", "is a label that receivers set", got(label["name"]), hint)
@@ -164,8 +187,11 @@ def dimensions(facts: Facts) -> Iterator[Error]:
         for tier, kept in entry.get("keep", {}).items():
             for dimension in kept.get("dimensions", ()):
                 path = f"sideband_catalogue.metrics[{entry['name']}].keep.{tier}.dimensions"
-                if dimension in RECEIVERS_OWN:
-                    hint = "node, rack and site always survive; remove it"
+                of = entry.get("of", whose.NODE)
+                if dimension in RECEIVERS_OWN or (of != whose.NODE and dimension in whose.LABELS):
+                    hint = (
+                        "node, rack and site always survive, and job and tenant of GPUs and jobs; remove it"
+                    )
                     yield Error(SITE, path, "names what is kept anyway", got(dimension), hint)
                 elif dimension not in known:
                     hint = nearest(dimension, known, "") or "add it there first, with its values"

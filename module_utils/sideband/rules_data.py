@@ -10,9 +10,11 @@ from .load import HOST_NOUNS, SITE, SITE_NOUNS
 from .model import Level, parse_levels, parse_site, parse_tiers
 from .qdisc import compile_shapes
 from .units import duration_seconds
+from .whose import NOBODY
 
 # What a node's policy process takes for the distance of its questions and reports.
 LONGEST = 3600
+LAST_UID = 2**32 - 2
 
 
 def _covers(pattern: str, metric: str) -> bool:
@@ -141,6 +143,38 @@ def tenants(facts: Facts) -> Iterator[Error]:
                     got(rack),
                     nearest(rack, known, "racks: "),
                 )
+
+
+@rule("tenants")
+def whose_work(facts: Facts) -> Iterator[Error]:
+    """A user, an account or a namespace of two tenants would show one what is the other's."""
+    for key in ("slurm_accounts", "namespaces"):
+        owners: dict[str, str] = {}
+        for tenant in facts.noun("tenants"):
+            for word in tenant.get(key, ()):
+                if word in owners:
+                    path = f"sideband_tenants[{tenant['name']}].{key}"
+                    yield Error(SITE, path, f"is {owners[word]}'s too", got(word), "leave it to one of them")
+                owners.setdefault(word, tenant["name"])
+    spans: list[tuple[int, int, str, str]] = []
+    for tenant in facts.noun("tenants"):
+        path = f"sideband_tenants[{tenant['name']}].uids"
+        for text in tenant.get("uids", ()):
+            first, _, last = text.partition("-")
+            low, high = int(first), int(last or first)
+            if low > high or high > LAST_UID:
+                hint = f"the first, a hyphen and the last, up to {LAST_UID}"
+                yield Error(SITE, path, "is no range of uids", got(text), hint)
+                continue
+            shared = [span for span in spans if span[0] <= high and low <= span[1]]
+            for _, _, other, theirs in shared[:1]:
+                mine = other == tenant["name"]
+                problem = f"has uids of {theirs} a second time" if mine else f"has uids of {other}'s {theirs}"
+                yield Error(SITE, path, problem, got(text), "a user's work is one tenant's; list it once")
+            spans.append((low, high, tenant["name"], text))
+        if tenant["name"] == NOBODY:
+            hint = "it is what jobs of no tenant get; take another name"
+            yield Error(SITE, f"sideband_tenants[{tenant['name']}].name", "is nobody's", got(NOBODY), hint)
 
 
 @rule(*SITE_NOUNS)

@@ -18,6 +18,7 @@ NEEDS = {
     "lake": ("region",),
     "gateway": ("lake",),
     "archive": ("gateway",),
+    "alerts": ("region", "lake"),
 }
 LOOP = ipaddress.IPv4Network("127.0.0.0/8")
 EVERYBODYS = ipaddress.ip_address("127.0.0.1")
@@ -28,7 +29,7 @@ def components(inventory: Inventory, right: set[tuple[str, str]]) -> Iterator[Er
     words = inventory.nouns.get("components")
     path = f"{PREFIX}components"
     if words is None and _plays_nothing(inventory):
-        hint = "a list: [node, rack, region, lake, gateway]; group_vars/all/components.yml"
+        hint = "a list: [node, rack, region, lake, gateway, alerts]; group_vars/all/components.yml"
         yield Error(SITE, path, "is missing", hint=hint)
     if words is None or (SITE, "components") not in right:
         return

@@ -8,7 +8,7 @@ from typing import Any
 from .errors import Error, got, hidden, nearest
 from .facts import Facts, rule
 from .load import PREFIX, SITE
-from .notify import DEFAULTS, INBOX, OPEN_KINDS, SEVERITIES
+from .notify import DEFAULTS, INBOX, OPEN_KINDS, PLAIN_KINDS, SEVERITIES
 
 
 @rule("notify")
@@ -26,7 +26,7 @@ def receivers(facts: Facts) -> Iterator[Error]:
 
 def _complete(path: str, receiver: Mapping[str, Any]) -> Iterator[Error]:
     kind = receiver["kind"]
-    secrets = [key for key in ("secret_file", "secret_variable") if key in receiver]
+    secrets = _given(receiver)
     if kind == "email" and "to" not in receiver:
         yield Error(SITE, f"{path}.to", "is missing", hint="a receiver of kind email has addresses")
     if kind != "email" and "to" in receiver:
@@ -52,7 +52,8 @@ def _secret(facts: Facts, path: str, receiver: Mapping[str, Any]) -> Iterator[Er
     if name is None:
         return
     if name.startswith(PREFIX):
-        hint = f"a secret is the site's own; give it another name, for example vault_{receiver['kind']}"
+        kind = receiver.get("kind", "mail")
+        hint = f"a secret is the site's own; give it another name, for example vault_{kind}"
         yield Error(SITE, f"{path}.secret_variable", "has our prefix", got(name), hint)
         return
     if facts.inventory.names and not any(name in names for names in facts.inventory.names.values()):
@@ -82,3 +83,72 @@ def routes(facts: Facts) -> Iterator[Error]:
         if name not in reached and kinds[name] != INBOX:
             hint = "name it in a route, or remove it"
             yield Error(SITE, f"sideband_notify.receivers[{name}]", "is told nothing", got(name), hint)
+
+
+@rule("notify")
+def mail(facts: Facts) -> Iterator[Error]:
+    noun = facts.optional("notify", DEFAULTS)
+    named = [one["name"] for one in noun["receivers"] if one["kind"] == "email"]
+    path, smtp = "sideband_notify.smtp", noun.get("smtp")
+    if named and smtp is None:
+        hint = f"receiver {named[0]} is of kind email: name the mail server and the sender"
+        yield Error(SITE, path, "is missing", hint=hint)
+    if smtp is None:
+        return
+    given = _given(smtp)
+    if not named:
+        hint = "no receiver is of kind email; remove it"
+        yield Error(SITE, path, "is of no use", hint=hint)
+    if len(given) > 1:
+        yield Error(SITE, path, "has a secret in two places", got(", ".join(given)), "name one of the two")
+    if given and "user" not in smtp:
+        yield Error(SITE, f"{path}.user", "is missing", hint="a password goes with a user")
+    yield from _secret(facts, path, smtp)
+
+
+@rule("notify")
+def watchdogs(facts: Facts) -> Iterator[Error]:
+    """Each side has a switch of its own: with one for both, the death of one side would not be heard."""
+    seen: set[str] = set()
+    for number, one in enumerate(facts.optional("notify", DEFAULTS).get("watchdogs", ())):
+        path, given = f"sideband_notify.watchdogs[{number}]", _given(one)
+        if one["from"] in seen:
+            hint = "one switch hears one side; name the other side, or remove it"
+            yield Error(SITE, f"{path}.from", "has a switch already", got(one["from"]), hint)
+        seen.add(one["from"])
+        if not given:
+            hint = "name the vaulted variable (secret_variable) or the file (secret_file) that holds its URL"
+            yield Error(SITE, path, "has no secret, and its URL is one", hint=hint)
+        if len(given) > 1:
+            yield Error(
+                SITE, path, "has a secret in two places", got(", ".join(given)), "name one of the two"
+            )
+        yield from _secret(facts, path, {"kind": "watchdog", **one})
+
+
+def _given(part: Mapping[str, Any]) -> list[str]:
+    return [key for key in ("secret_file", "secret_variable") if key in part]
+
+
+@rule("notify")
+def played(facts: Facts) -> Iterator[Error]:
+    """What somebody has to do who is in no group."""
+    if not facts.served or not facts.members(f"{PREFIX}alerts"):
+        return
+    kinds = {one["name"]: one["kind"] for one in facts.optional("notify", DEFAULTS)["receivers"]}
+    for name, kind in kinds.items():
+        if kind == INBOX and not facts.members(f"{PREFIX}gateway"):
+            hint = "the inbox is the gateway's; name other receivers, or add a host to sideband_gateway"
+            yield Error(SITE, f"sideband_notify.receivers[{name}]", "has no gateway", hint=hint)
+    if not set(kinds.values()) & set(PLAIN_KINDS):
+        hint = f"one must hear of what no template can say: add one of kind {', '.join(PLAIN_KINDS)}"
+        yield Error(SITE, "sideband_notify.receivers", "has no fall-back", hint=hint)
+    for host in facts.members(f"{PREFIX}alerts"):
+        if not {"region", "lake"} & set(facts.words(host)):
+            hint = (
+                "rules are computed beside samples; put it into sideband_region or sideband_lake too, or out"
+            )
+            yield Error(host, "groups.sideband_alerts", "is neither region nor lake", hint=hint)
+    if not any("region" in facts.words(host) for host in facts.members(f"{PREFIX}alerts")):
+        hint = "critical rules must not need the lake (A6): put the region's host into it"
+        yield Error(SITE, "groups.sideband_alerts", "has no region", hint=hint)

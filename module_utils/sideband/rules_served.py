@@ -31,7 +31,7 @@ BOUND = "push"
 # Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
 SINGLE = ("region", "lake", "gateway", "policy", "archive")
 # Groups that no play of this release is for: their hosts would get nothing, in silence.
-UNPLAYED = ("logs", "alerts", "pull", "pki", "planes")
+UNPLAYED = ("logs", "pull", "pki", "planes")
 # What the lake runs, finest first.
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 

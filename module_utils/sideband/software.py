@@ -15,8 +15,13 @@ from .systems import PROGRAMS, Release, find, refusal
 # What can come as an archive, and what its programs are called in there, at the top.
 ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "prometheus": {"prometheus": "prometheus", "promtool": "promtool"},
-    "victoria_metrics": {"victoria_metrics": "victoria-metrics", "vmagent": "vmagent"},
+    "victoria_metrics": {
+        "victoria_metrics": "victoria-metrics",
+        "vmagent": "vmagent",
+        "vmalert": "vmalert",
+    },
     "node_exporter": {"node_exporter": "node_exporter"},
+    "alertmanager": {"alertmanager": "alertmanager", "amtool": "amtool"},
     # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
     "querygate_packages": {},
     "archiver_packages": {},
@@ -30,6 +35,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
+    "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
     "gateway": ("haproxy", "service_python", "querygate_packages"),
     "archive": ("service_python", "git", "archiver_packages"),
 }
@@ -205,7 +211,8 @@ def _restart_with(fragment: dict[str, Any], archives: Iterable[Mapping[str, str]
     texts = {item["path"]: str(item.get("content", "")) for item in fragment.get("files") or ()}
     units = []
     for unit in fragment.get("units") or ():
-        text = texts.get(f"/etc/systemd/system/{unit['name']}", "")
+        # One of several (judge@near.service) is described by the file of all (judge@.service).
+        text = texts.get(f"/etc/systemd/system/{re.sub('@[^.]*', '@', unit['name'])}", "")
         mine = [entry["path"] for entry in archives if f"{entry['path']}/" in text]
         units.append({**unit, "restart_on": [*(unit.get("restart_on") or ()), *mine]} if mine else unit)
     if units:

@@ -24,6 +24,8 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "alertmanager",
+    "ca_certificates",
     "service_python",
     "querygate_packages",
     "git",
@@ -35,8 +37,9 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "haproxy": ("haproxy",),
     "nginx": ("nginx",),
     "prometheus": ("prometheus", "promtool"),
-    "victoria_metrics": ("victoria_metrics", "vmagent"),
+    "victoria_metrics": ("victoria_metrics", "vmagent", "vmalert"),
     "node_exporter": ("node_exporter",),
+    "alertmanager": ("alertmanager", "amtool"),
 }
 # `python` is what Ansible finds on every host, `service_python` what our own services run on.
 PATHS = ("python", "service_python", "nologin", "package_source")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import verify_data, verify_queries
+from . import verify_alerts, verify_data, verify_queries
 from .verify_pairs import FAMILIES, Plan, address
 
 Record = dict[str, Any]
@@ -55,7 +55,7 @@ def request(
             "sockets": "node" in plan.hosts[host]["words"],
         }
     if phase == "collect":
-        parts = (verify_data, verify_queries)
+        parts = (verify_data, verify_queries, verify_alerts)
         return {"asks": [one for part in parts for one in part.asks(model, host, patience)]}
     mine = [probe for probe in plan.probes if probe.leaves.host == host]
     return {

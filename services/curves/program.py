@@ -85,7 +85,8 @@ def parse(value: Any) -> Config:
         problems.append(f"{unknown}: not known")
     url, directory, given = value.get("url"), value.get("state_directory"), value.get("limits", {})
     if not isinstance(url, str) or not _sound(url):
-        problems.append(f"url: http://ADDRESS:PORT is needed (got {url!r})")
+        # Its query is a secret: what it was is not said.
+        problems.append("url: http://ADDRESS:PORT/PATH?QUERY is needed (PATH and QUERY may be left out)")
     if not isinstance(directory, str) or not directory:
         problems.append(f"state_directory: a path is needed (got {directory!r})")
     known = {name: type(number) for name, number in dataclasses.asdict(Limits()).items()}
@@ -107,9 +108,7 @@ def parse(value: Any) -> Config:
 def _sound(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return (
-            parts.scheme == "http" and bool(parts.hostname) and bool(parts.port) and parts.path in ("", "/")
-        )
+        return parts.scheme == "http" and bool(parts.hostname) and bool(parts.port) and not parts.fragment
     except ValueError:
         return False
 

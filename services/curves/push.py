@@ -28,6 +28,8 @@ class Sender:
     def __init__(self, url: str, timeout: float = 5.0) -> None:
         parts = urlsplit(url)
         self._address = (parts.hostname or "", parts.port or 80)
+        # vmagent knows whose samples these are by what the query says.
+        self._target = (parts.path.rstrip("/") or PATH) + (f"?{parts.query}" if parts.query else "")
         self._timeout = timeout
         self._connection: http.client.HTTPConnection | None = None
 
@@ -49,7 +51,7 @@ class Sender:
     def _once(self, text: str) -> int:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(*self._address, timeout=self._timeout)
-        self._connection.request("POST", PATH, text.encode(), {"Content-Type": "text/plain"})
+        self._connection.request("POST", self._target, text.encode(), {"Content-Type": "text/plain"})
         response = self._connection.getresponse()
         response.read(65536)
         if not response.isclosed():

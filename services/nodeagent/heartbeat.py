@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 
 from services.nodeagent.exposition import quoted
@@ -79,6 +80,8 @@ def exposition(
             lines.append(f"{name}{{{pairs}}} {value}")
 
     add("up", 1)
+    # Stamped by the rack when it comes: the difference is how far this clock is off (ClockOff).
+    add("sideband_policy_time_seconds", round(time.time(), 3))
     add("node_cpu_count", os.cpu_count())
     add("node_memory_MemTotal_bytes", memory_bytes())
     add("node_vmstat_oom_kill", oom_kills())

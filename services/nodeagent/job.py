@@ -44,7 +44,8 @@ IGNORE = ["nvidia-*", "nv-hostengine", "dcgm-exporter", "Xorg", "Xwayland"]
 LOGS = ["*.log", "*.out", "*.err", "*.log.[0-9]*", "*.jsonl", "log.*", "*-log.txt", "*_log.txt", "log.txt"]
 FIELDS = {
     "period_seconds": Field(settings.seconds(0.05, 300), 2),
-    "output": Field(settings.PATH, "/run/sideband/textfile/job.prom"),
+    "output": Field(settings.PATH, "/run/sideband/textfile/job/job.prom"),
+    "cpu_percent": Field(settings.seconds(0.1, 100), 3),
     "jobs": Field(settings.PATH, "/run/sideband/job/jobs.json"),
     "gpus": Field(settings.PATH, "/run/sideband/sample/gpus.json"),
     "gpus_max_age_seconds": Field(settings.seconds(1, 3600), 60),
@@ -60,9 +61,11 @@ FIELDS = {
     "slurm_accounts": Field(settings.PATH, "/run/sideband/slurm"),
 }
 _BYTES = 8 << 20
+_MOST_LISTED = 512  # of a job's processes, the workers first: the list stays readable whatever a user starts
 _STILL_SECONDS = (
     20.0  # an unchanged list is written again after this, so that its readers see that somebody looks
 )
+_LONGEST_SECONDS = 30.0  # between two looks
 _MOST_READ = 64  # of a job's processes, whose files are looked for
 _REASONS = ("file_system", "name", "owner", "no_access", "too_many", "shared")
 
@@ -71,6 +74,7 @@ class Jobs:
     def __init__(self, config: dict[str, Any], proc: str = "/proc", boot_id: str = BOOT_ID) -> None:
         self._config = config
         self._bounded = Bounded()
+        self._directory = Bounded()  # of users: one that hangs must not keep processes from being looked at
         self._users: dict[int, str] = {}
         self._said: dict[str, str] = {}
         self._last: tuple[str, float] = ("", 0.0)
@@ -119,7 +123,8 @@ class Jobs:
         """A Slurm job's account, where the site's Prolog (root) has left it; the job's own word is not
         asked."""
         try:
-            handle = os.open(f"{self._config['slurm_accounts']}/{job}", os.O_RDONLY | os.O_NOFOLLOW)
+            way = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            handle = os.open(f"{self._config['slurm_accounts']}/{job}", way)
         except OSError:
             return ""
         with os.fdopen(handle, "rb") as file:
@@ -141,7 +146,7 @@ class Jobs:
         """A uid's name. The directory service behind it may hang; the number serves as well."""
         if uid not in self._users:
             try:
-                name = self._bounded.ask(("user", uid), lambda: pwd.getpwuid(uid).pw_name, 0.5)
+                name = self._directory.ask(("user", uid), lambda: pwd.getpwuid(uid).pw_name, 0.5)
             except (KeyError, Hung):
                 return str(uid)
             self._users[uid] = plain(str(name))
@@ -208,11 +213,13 @@ class Jobs:
         text = json.dumps(body)
         if text == self._last[0] and 0 <= now - self._last[1] < _STILL_SECONDS:
             return
-        durable.write(self._config["jobs"], json.dumps({**body, "written": round(now, 3)}).encode())
+        text_with_time = json.dumps({**body, "written": round(now, 3)})
+        durable.write(self._config["jobs"], text_with_time.encode(), 0o640)
         self._last = (text, now)
 
     def _listed(self, job: Job, files: Sequence[tuple[Process, LogFile]]) -> dict[str, Any]:
         workers = {one.key for one in job.workers}
+        members = {one.key: one for one in [*job.workers, *job.members]}
         return {
             "job": job.name,
             "kind": job.kind,
@@ -225,7 +232,8 @@ class Jobs:
             "ended": None if job.ended is None else round(job.ended, 2),
             "gpus": job.gpus,
             "processes": [
-                {"pid": one.pid, "start": one.start, "worker": one.key in workers} for one in job.members
+                {"pid": one.pid, "start": one.start, "worker": key in workers}
+                for key, one in list(members.items())[:_MOST_LISTED]
             ],
             "files": [
                 {
@@ -244,48 +252,53 @@ class Jobs:
         self, jobs: Sequence[Job], files: dict[str, list[tuple[Process, LogFile]]], took: float
     ) -> list[Family]:
         found = {
-            name: Family(f"sideband_job_{name}", "gauge", text)
+            name: Family(f"sideband_{name}", "gauge", text)
             for name, text in (
-                ("info", "A job that runs here or has just ended, and whose it is."),
-                ("processes", "Processes of the job; 0 for a while after it ended."),
+                ("job_info", "A job that runs here or has just ended, and whose it is."),
+                ("job_processes", "Processes of the job; 0 for a while after it ended."),
                 (
-                    "workers",
+                    "job_workers",
                     "Its processes on a GPU or of a training program; fewer than before: one is gone.",
                 ),
-                ("gpus", "GPUs that it computes on."),
-                ("log_files", "Log files of it that are followed."),
-                ("ended_timestamp_seconds", "When its last process was seen to be gone."),
-                ("count", "Jobs that run here."),
-                ("over_limit", "Jobs that are left out, since there are too many."),
-                ("files_skipped", "Open log files that are not followed, by reason."),
-                ("scan_seconds", "What the last look at the processes took."),
-                ("up", "1 while somebody looks."),
+                ("job_gpus", "GPUs that it computes on."),
+                ("job_log_files", "Log files of it that are followed."),
+                ("job_ended_timestamp_seconds", "When its last process was seen to be gone."),
+                ("jobs_count", "Jobs that run here."),
+                ("jobs_over_limit", "Jobs that are left out, since there are too many."),
+                ("jobs_files_skipped", "Open log files that are not followed, by reason."),
+                ("jobs_scan_seconds", "What the last look at the processes took."),
+                ("jobs_up", "1 while somebody looks."),
             )
         }
         for job in jobs:
             own = {"job": job.name, **({"tenant": job.tenant} if job.tenant else {})}
             start = str(int(job.start))
-            found["info"].add(1, **own, user=self.user(job.uid), name=job.title, kind=job.kind, start=start)
-            found["processes"].add(len(job.members), **own)
-            found["workers"].add(len(job.workers), **own)
-            found["gpus"].add(len(job.gpus), **own)
-            found["log_files"].add(len(files[job.name]), **own)
-            found["ended_timestamp_seconds"].add(job.ended and round(job.ended, 2), **own)
-        found["count"].add(sum(1 for job in jobs if job.ended is None))
-        found["over_limit"].add(self.table.over)
+            found["job_info"].add(
+                1, **own, user=self.user(job.uid), name=job.title, kind=job.kind, start=start
+            )
+            found["job_processes"].add(len(job.members), **own)
+            found["job_workers"].add(len(job.workers), **own)
+            found["job_gpus"].add(len(job.gpus), **own)
+            found["job_log_files"].add(len(files[job.name]), **own)
+            found["job_ended_timestamp_seconds"].add(job.ended and round(job.ended, 2), **own)
+        found["jobs_count"].add(sum(1 for job in jobs if job.ended is None))
+        found["jobs_over_limit"].add(self.table.over)
         for reason in _REASONS:
-            found["files_skipped"].add(self.files.skipped[reason], reason=reason)
-        found["scan_seconds"].add(round(took, 4))
-        found["up"].add(1)
+            found["jobs_files_skipped"].add(self.files.skipped[reason], reason=reason)
+        found["jobs_scan_seconds"].add(round(took, 4))
+        found["jobs_up"].add(1)
         return list(found.values())
 
     def run(self, stop: threading.Event) -> None:
         period = float(self._config["period_seconds"])
+        share = float(self._config["cpu_percent"]) / 100
         supervisor.notify("READY=1")
         while not stop.is_set():
+            spent = time.process_time()
             self.step()
             supervisor.notify("WATCHDOG=1")
-            stop.wait(period)
+            # Users decide how much there is to look at, and not what looking costs.
+            stop.wait(min(_LONGEST_SECONDS, max(period, (time.process_time() - spent) / share)))
         # The series go, the list stays: the next process learns from it what has ended meanwhile. Its
         # readers see by its age that nobody looks.
         self._withdraw()

@@ -6,6 +6,7 @@ it lives: an NVML that is down for a moment must not look like the end of a trai
 
 from __future__ import annotations
 
+import collections
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,9 +85,23 @@ class JobTable:
                 # A clock that jumps may not keep a job for ever.
                 if not 0 <= now - job.ended <= self._keep_ended:
                     del self.jobs[name]
-        ordered = sorted(self.jobs.values(), key=lambda job: (job.ended is not None, job.start, job.name))
+        ordered = self._fair()
         self.over = max(0, len(ordered) - self._most)
-        return ordered[: self._most]
+        for job in ordered[self._most :]:
+            if job.ended is not None:  # however many a user starts and ends, no more are remembered
+                del self.jobs[job.name]
+        return sorted(ordered[: self._most], key=lambda job: (job.ended is not None, job.start, job.name))
+
+    def _fair(self) -> list[Job]:
+        """Everybody's first job before anybody's second, those that run before those that ended: a user who
+        starts a hundred takes no other's place."""
+        seen: collections.Counter[tuple[bool, int]] = collections.Counter()
+        placed = []
+        for job in sorted(self.jobs.values(), key=lambda job: (job.start, job.name)):
+            rank = (job.ended is not None, job.uid)
+            placed.append(((rank[0], seen[rank], job.start, job.name), job))
+            seen[rank] += 1
+        return [job for _, job in sorted(placed, key=lambda pair: pair[0])]
 
     # -- putting together ---------------------------------------------------------------------------------
 

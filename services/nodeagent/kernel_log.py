@@ -19,7 +19,11 @@ from services import durable
 from services.nodeagent.gpus import pci_address
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,24})\): (\d{1,4})\b")
+# A GPU's part (MIG) stands behind its address: (PCI:0000:3b:00 GPU-I:05).
+_XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]{7,24})(?:[ ,][^()]{1,40})?\): (\d{1,4})\b")
+# What a log daemon puts before the kernel's own words. Elsewhere in a line stands what others have chosen: a
+# mount's options, a device's name.
+_HEAD = re.compile(r"(?:[^\n]{0,128}? kernel: )?(?:\[ *\d{1,10}\.\d{1,9}\] ?)?")
 _CHUNK = 1 << 16
 _TAIL = 4 << 20  # of a log file, no more than this is read at the first start
 _STATE_BYTES = 1 << 20
@@ -30,15 +34,18 @@ _MOST_KINDS = (
 Xid = tuple[str, str]
 
 
-def find(text: str) -> Xid | None:
-    """The address and number in one line of the log."""
-    found = _XID.search(text)
+def find(text: str, headed: bool = False) -> Xid | None:
+    """The address and number in one line of the log that begins with them, or does so behind its head."""
+    head = _HEAD.match(text) if headed else None
+    found = _XID.match(text, head.end() if head else 0)
     address = pci_address(found.group(1)) if found else ""
     return (address, str(int(found.group(2)))) if found and address else None
 
 
 class _Ring:
     """/dev/kmsg: one record a read, numbered since boot."""
+
+    headed = False
 
     def __init__(self, path: str, after: int) -> None:
         self._handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -69,7 +76,10 @@ class _Ring:
 
 
 class _File:
-    """A log file, for kernels whose log is not to be had: whole lines only, followed through rotation."""
+    """A log file, for kernels whose log is not to be had: whole lines only, followed through rotation.
+    Whoever may write to it is believed."""
+
+    headed = True
 
     def __init__(self, path: str, inode: int, offset: int, first: bool) -> None:
         self._path = path
@@ -132,7 +142,7 @@ class Xids:
             if self._source is None:
                 self._source = self._open()
             for line in self._source.lines():
-                found = find(line)
+                found = find(line, self._source.headed)
                 if found is not None:
                     self._count(found)
             self.lost = self._source.lost

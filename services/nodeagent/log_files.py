@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import fnmatch
+import itertools
 import os
 import re
 import stat
@@ -30,6 +31,8 @@ LOCAL = (
     "zfs",
 )
 _BYTES = 1 << 20
+_DESCRIPTORS = 4096  # of one process; a user may have a million, and logs are among the first
+_PATH_BYTES = 1024
 _WRITES = os.O_WRONLY | os.O_RDWR
 _FD = re.compile(r"^(pos|flags|mnt_id):\s+(\d+)", re.MULTILINE)
 # A name goes into another program's configuration: no quotes, no wildcards (they would take other files
@@ -51,7 +54,8 @@ class LogFiles:
         self._names = tuple(names)
         self._local = frozenset(LOCAL) | frozenset(file_systems)
         self._proc = proc
-        self._own_mounts = self._link("self/ns/mnt")
+        # The host's, not this process's: a unit's sandbox is a name space of its own.
+        self._host_mounts = self._link("1/ns/mnt") or self._link("self/ns/mnt")
         self.skipped: collections.Counter[str] = collections.Counter()
 
     def _link(self, name: str) -> str:
@@ -63,12 +67,13 @@ class LogFiles:
     def of(self, pid: int, uids: frozenset[int], most: int) -> list[LogFile]:
         """A process's log files, each once. `uids` are those who may own what is shown as theirs."""
         try:
-            numbers = sorted(int(name) for name in os.listdir(f"{self._proc}/{pid}/fd"))
+            with os.scandir(f"{self._proc}/{pid}/fd") as entries:  # in the order of their numbers
+                numbers = [int(entry.name) for entry in itertools.islice(entries, _DESCRIPTORS)]
         except OSError:
             self.skipped["no_access"] += 1
             return []
         mounts: dict[int, str] | None = None
-        elsewhere = self._link(f"{pid}/ns/mnt") != self._own_mounts
+        elsewhere = self._link(f"{pid}/ns/mnt") != self._host_mounts
         found: dict[tuple[int, int], LogFile] = {}
         for number in numbers:
             path = self._link(f"{pid}/fd/{number}")
@@ -106,7 +111,7 @@ class LogFiles:
             return None  # closed since
         if not stat.S_ISREG(status.st_mode) or status.st_nlink == 0:
             return None
-        if not _NAME.fullmatch(path) or "/../" in path:
+        if len(os.fsencode(path)) > _PATH_BYTES or not _NAME.fullmatch(path) or "/../" in path:
             self.skipped["name"] += 1
             return None
         if status.st_uid not in uids:  # a descriptor may be handed over; the file stays another's

@@ -33,7 +33,7 @@ FIELDS = {
     "period_seconds": Field(settings.seconds(0.05, 300), 5),
     "deadline_seconds": Field(settings.seconds(0.01, 30), 1),
     "backoff_seconds": Field(settings.seconds(0.05, 3600), 60),
-    "output": Field(settings.PATH, "/run/sideband/textfile/sample.prom"),
+    "output": Field(settings.PATH, "/run/sideband/textfile/sample/sample.prom"),
     "gpus": Field(settings.PATH, "/run/sideband/sample/gpus.json"),
     "state": Field(settings.PATH, "/run/sideband/sample/state.json"),
     "jobs": Field(settings.PATH, "/run/sideband/job/jobs.json"),
@@ -42,7 +42,11 @@ FIELDS = {
     "maintenance": Field(settings.PATH, "/run/sideband/maintenance"),
     "library": Field(settings.PATH_OR_NONE, ""),
     "devices": Field(settings.TEXTS, ["/dev/nvidia", "/dev/dri/"]),
+    "pci": Field(settings.PATH, "/sys/bus/pci/devices"),
 }
+# NVML's words for a host that nobody has set up for GPUs.
+_NO_DRIVER = ("LibraryNotFound", "DriverNotLoaded")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # of /sys: the vendor, and the class that GPUs are of
 _FAILURES = "SIDEBAND_SAMPLE_FAILURES"  # carried over to the process that this one becomes
 
 
@@ -62,6 +66,7 @@ class Sample:
         self._failures = int(os.environ.pop(_FAILURES, "0"))
         self._due = clock()
         self._known: dict[str, Gpu] = {}
+        self._unequipped = False  # neither a driver nor a GPU on the bus: there is nothing to say here
         self._errors: collections.Counter[str] = collections.Counter()
         self._reopened = self._failures
         self.session = Session(nvml, self._bounded, float(config["deadline_seconds"]))
@@ -85,6 +90,8 @@ class Sample:
         else:
             self._open()
             reading = self._read()
+        if self._unequipped:
+            return self._withdraw()
         self.xids.poll()
         self.say("kernel log", self.xids.problem)
         self._publish(reading, maintenance)
@@ -108,6 +115,7 @@ class Sample:
         except Broken as problem:
             self._failed(problem.error)
             return
+        self._unequipped = False
         self._known.update(self.session.gpus)
         if self.session.incomplete:
             self._wait()
@@ -134,7 +142,9 @@ class Sample:
         return reading
 
     def _failed(self, error: str) -> None:
-        self.say("nvml", error)
+        self._unequipped = error in _NO_DRIVER and not self._known and not _on_bus(self._config["pci"])
+        if not self._unequipped:
+            self.say("nvml", error)
         self._errors[error] += 1
         self._wait()
 
@@ -184,7 +194,7 @@ class Sample:
                 for uuid, pids in sorted(reading.processes.items())
             ]
             text = json.dumps({"version": 1, "written": round(time.time(), 3), "gpus": pids})
-            durable.write(self._config["gpus"], text.encode())
+            durable.write(self._config["gpus"], text.encode(), 0o640)
             self.say("output", "")
         except exposition.LintError as problem:
             self._withdraw()  # rather nothing than what makes the whole scrape fail, or what was true once
@@ -202,7 +212,9 @@ class Sample:
 
     def run(self, stop: threading.Event) -> None:
         period = float(self._config["period_seconds"])
-        self._publish(Reading(), os.path.exists(self._config["maintenance"]))  # at once: up is 0, not missing
+        if _on_bus(self._config["pci"]):
+            # At once: up is 0, not missing. The first round may wait for the driver.
+            self._publish(Reading(), os.path.exists(self._config["maintenance"]))
         supervisor.notify("READY=1")
         due = self._clock()
         while not stop.is_set():
@@ -231,6 +243,19 @@ def _device_handles(devices: Sequence[str]) -> list[int]:
             if os.readlink(f"/proc/self/fd/{name}").startswith(tuple(devices)):
                 found.append(int(name))
     return found
+
+
+def _on_bus(devices: str) -> bool:
+    """Whether one of NVIDIA's GPUs is plugged in, driver or not."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(devices):
+            vendor, kind = (
+                (durable.read(f"{devices}/{name}/{word}", 64) or b"").decode("ascii", "replace").strip()
+                for word in ("vendor", "class")
+            )
+            if vendor == _NVIDIA and kind.startswith(_DISPLAY):
+                return True
+    return False
 
 
 def _preload(library: str) -> None:

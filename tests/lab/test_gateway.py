@@ -54,7 +54,7 @@ def test_no_attempt_shows_what_is_anothers() -> None:
     assert [one for one in checks if not one["pass"]] == []
     assert figures["foreign_series"] == 0
     assert figures["attempts"] >= 100
-    assert figures["answered"] >= 20  # a gate that refuses everything keeps secrets too
+    assert figures["answered"] >= 15  # a gate that refuses everything keeps secrets too
 
 
 @pytest.mark.parametrize("identity", ["node-node1", "region-region1", "lake-lake1", "gateway-gateway1"])
@@ -78,8 +78,8 @@ def test_an_administrators_question_leaves_its_line() -> None:
 
 def test_a_heavy_question_becomes_a_job() -> None:
     client = site.tenant("tenant-alpha")
-    body = "query=" + urllib.parse.quote(EVERYTHING) + "&start=-80d&end=now&step=3600"
-    assert client.ask("POST", "/api/v1/query_range", body.encode(), FORM).status == 422
+    body = "query=" + urllib.parse.quote('count by (rack) (max_over_time({__name__=~"up:1m_.+"}[80d]))')
+    assert client.ask("POST", "/api/v1/query", body.encode(), FORM).status == 422
     said = json.loads(client.ask("POST", "/api/v1/jobs", body.encode(), FORM).body)["data"]
     deadline = time.monotonic() + 60
     while (state := json.loads(client.ask("GET", f"/api/v1/jobs/{said['id']}").body)["data"])[

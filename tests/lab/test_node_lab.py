@@ -14,6 +14,8 @@ SERVICES = {
     "sideband-exporter.service": "sideband-sample.slice",
     "sideband-agent.service": "sideband-sample.slice",
     "sideband-policy.service": "sideband-policy.slice",
+    "sideband-sample.service": "sideband-sample.slice",
+    "sideband-job.service": "sideband-sample.slice",
 }
 VMAGENT = "/opt/sideband/vmagent/usr/bin/vmagent"
 
@@ -72,9 +74,10 @@ def test_nothing_of_ours_is_a_package(node: str) -> None:
     assert owned == ""
 
 
-def test_only_the_two_users_of_the_role_were_made(node: str) -> None:
+def test_only_the_users_of_the_role_were_made(node: str) -> None:
     found = on(node, "getent passwd | grep sideband")
-    assert sorted(line.split(":")[0] for line in found.splitlines()) == ["sideband", "sideband-policy"]
+    names = ["sideband", "sideband-job", "sideband-policy", "sideband-sample"]
+    assert sorted(line.split(":")[0] for line in found.splitlines()) == names
     assert all(line.endswith(":/nonexistent:/usr/sbin/nologin") for line in found.splitlines())
 
 
@@ -85,7 +88,7 @@ def test_vmagent_accepts_every_level_without_a_word(node: str) -> None:
     for level in levels:
         file = f"/etc/sideband/node/levels/{level}"
         check = f"{VMAGENT} -promscrape.config.dryRun -promscrape.config={file} -loggerLevel=WARN 2>&1"
-        assert on(node, check) == ""
+        assert on(node, f"SIDEBAND_MARK=mark {check}") == ""
 
 
 def test_the_level_in_force_is_one_of_the_levels(node: str) -> None:

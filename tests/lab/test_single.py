@@ -69,6 +69,15 @@ def test_the_gateway_answers_the_one_tenant(machine: str) -> None:
     assert "rack=rack1" in labels.split()
 
 
+def test_a_machine_without_gpus_is_silent_about_them(machine: str) -> None:
+    for unit in ("sideband-sample", "sideband-job"):
+        assert spare_site.inside(machine, "systemctl", "is-active", unit).strip() == "active"
+    assert hot(machine, '{__name__=~"DCGM_.*|sideband_gpu_.*"}') == []
+    assert hot(machine, "sideband_jobs_up") != []
+    said = spare_site.inside(machine, "journalctl", "-o", "cat", "-u", "sideband-sample", "_COMM=python3")
+    assert said == ""
+
+
 def test_a_rollback_changes_the_level(machine: str) -> None:
     single_site.play(machine, "rollback", "-e", "level=core")
     levels = {row["metric"]["level"] for row in hot(machine, "sideband_policy_level")}

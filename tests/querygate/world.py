@@ -16,7 +16,9 @@ from front.client import Answer, Series
 
 MARK = "k7q2wz"  # on everything of beta, in no attempt
 MADE_BY = "tenancy"  # on every series, so that they can be taken away again
-LIMIT = 1000.0  # alpha's values are 1, beta's 1e9, and beta has more series than this
+FOREIGN = 1e18  # a value of beta's; alpha's are 1
+LIMIT = 1000.0  # above it a figure is not of alpha's alone: a value of beta's is in it, or all of its series
+LIMIT_BESIDE_REAL = 1e17  # where alpha has real series too
 Form = list[tuple[str, str]]
 
 
@@ -37,10 +39,10 @@ def series() -> list[Series]:
     foreign = {"mark": MARK, f"label_{MARK}": "x"}
     for rack in ("rack1", "rack2"):  # a guest on alpha's rack too
         for gpu in range(4):
-            found.append(made(1e9, __name__="gpu_util", gpu=str(gpu), rack=rack, node=f"n{MARK}",
+            found.append(made(FOREIGN, __name__="gpu_util", gpu=str(gpu), rack=rack, node=f"n{MARK}",
                               tenant="beta", job="j2", **foreign))  # fmt: skip
-    found.append(made(1e9, __name__="load", rack="rack2", node=f"n{MARK}", gpu="0", **foreign))
-    found += [made(1e9, __name__=f"only_{MARK}", rack="rack2", tenant="beta", i=str(i), **foreign)
+    found.append(made(FOREIGN, __name__="load", rack="rack2", node=f"n{MARK}", gpu="0", **foreign))
+    found += [made(FOREIGN, __name__=f"only_{MARK}", rack="rack2", tenant="beta", i=str(i), **foreign)
               for i in range(1200)]  # fmt: skip
     return found
 
@@ -54,8 +56,8 @@ def as_text(found: list[Series]) -> bytes:
     return "\n".join(lines).encode() + b"\n"
 
 
-def foreign(answer: Answer) -> int:
-    """How many series or lines of beta an answer shows, or figures that cannot come from alpha's own."""
+def foreign(answer: Answer, limit: float = LIMIT) -> int:
+    """How many series or lines of beta, or of its rack, an answer shows, or figures above the limit."""
     text = answer.text
     if answer.status not in (200, 202):
         return int(MARK in text)
@@ -66,10 +68,11 @@ def foreign(answer: Answer) -> int:
         value = json.loads(line)
         data = value.get("data", value) if isinstance(value, dict) else value
         rows = data.get("result", []) if isinstance(data, dict) else []
-        found += sum(1 for number in _figures(rows) if abs(number) >= LIMIT)
+        found += sum(1 for number in _figures(rows) if abs(number) >= limit)
+        found += sum(1 for row in _series(data) if _elsewhere(row))
         found += sum(1 for label in _labels(data) if label == "beta")
         if isinstance(value, dict):
-            found += sum(1 for hit in value.get("hits", []) if hit.get("total", 0) >= LIMIT)
+            found += sum(1 for hit in value.get("hits", []) if hit.get("total", 0) >= limit)
     return found
 
 
@@ -90,12 +93,18 @@ def _labels(data: Any) -> Iterator[str]:
     """Values of the label `tenant`, and names in plain lists."""
     if isinstance(data, list):
         yield from (one for one in data if isinstance(one, str))
-        rows: list[Any] = data
-    else:
-        rows = data.get("result", []) if isinstance(data, dict) else []
-    for row in rows:
-        if isinstance(row, dict):
-            yield str(row.get("metric", row).get("tenant", ""))
+    yield from (str(row.get("tenant", "")) for row in _series(data))
+
+
+def _series(data: Any) -> list[dict[str, Any]]:
+    """The label sets of an answer."""
+    rows = data if isinstance(data, list) else data.get("result", []) if isinstance(data, dict) else []
+    return [row.get("metric", row) for row in rows if isinstance(row, dict)]
+
+
+def _elsewhere(row: dict[str, Any]) -> bool:
+    """A whole series of beta's rack that is not alpha's own."""
+    return "__name__" in row and row.get("rack") == "rack2" and row.get("tenant") != "alpha"
 
 
 def lines() -> bytes:

@@ -515,6 +515,124 @@ def test_every_sample_is_hot_and_the_minute_tier_has_composable_results_only(
     assert value(f'max_over_time({{__name__="gauge:5s_max",m="{mark}"}}[10m])') == 7
 
 
+# -- whose work it is (A2, Q5; docs/adr/0009)
+
+
+def uuid() -> str:
+    return f"GPU-{next(SERIAL):08x}"
+
+
+def minute_when(bench: Bench, selector: str, count: int = 1, seconds: float = 60) -> list[dict[str, str]]:
+    """The labels of every series that the minute tier has of the last minutes."""
+    path = "/api/v1/series?start=-10m&match[]=" + urllib.parse.quote(selector)
+    deadline = time.monotonic() + seconds
+    while True:
+        found: list[dict[str, str]] = json.loads(bench.plain(8532, path))["data"]
+        if len(found) >= count or time.monotonic() > deadline:
+            return found
+        time.sleep(0.5)
+
+
+def test_a_gpus_series_is_one_in_the_hot_tier_and_its_jobs_from_the_minute_on(
+    bench: Bench, node1: Client
+) -> None:
+    one, other = uuid(), uuid()
+    same = f'DCGM_FI_DEV_GPU_UTIL{{gpu="1",UUID="{other}",job="slurm-72",tenant="alpha"}} 10\n'
+    for step, job in enumerate(("slurm-71", "slurm-72", "slurm-72"), 1):
+        own = f'job="{job}",tenant="alpha"'
+        text = f'DCGM_FI_DEV_GPU_UTIL{{gpu="0",UUID="{one}",{own},surplus="x"}} {step}\n{same}'
+        text += f"sideband_job_workers{{{own}}} 2\n"
+        assert node1.push_text(text).status == 204
+        time.sleep(1.1)
+    deadline = time.monotonic() + 60
+    while len((series := bench.hot_when(f'{{UUID="{one}"}}')[0])["values"]) < 3:
+        assert time.monotonic() < deadline, series
+        time.sleep(0.3)
+    assert series["metric"] == {
+        "__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "UUID": one, "node": "node1", "rack": "rack1",
+        "site": "lab",
+    }  # fmt: skip
+    assert [value for _, value in series["values"]] == ["1", "2", "3"]
+    assert bench.hot('{__name__=~"sideband_job_.*"}') == []
+    for name in ("max", "sum_samples"):
+        mine = minute_when(bench, f'{{__name__="DCGM_FI_DEV_GPU_UTIL:5s_{name}",UUID="{one}"}}', 2)
+        assert {(row["job"], row["tenant"], row["node"]) for row in mine} == {
+            ("slurm-71", "alpha", "node1"), ("slurm-72", "alpha", "node1"),
+        }  # fmt: skip
+    jobs = minute_when(bench, '{__name__="job:DCGM_FI_DEV_GPU_UTIL:5s_count_samples",job="slurm-72"}')
+    name = "job:DCGM_FI_DEV_GPU_UTIL:5s_count_samples"
+    assert jobs == [{"__name__": name, "job": "slurm-72", "tenant": "alpha", "site": "lab"}]
+    path = "/api/v1/query?query=" + urllib.parse.quote(
+        f'sum(sum_over_time({{__name__="{name}",job="slurm-72"}}[10m]))'
+    )
+    bench.plain(8532, "/internal/force_flush")
+    assert json.loads(bench.plain(8532, path))["data"]["result"][0]["value"][1] == "5"
+    assert minute_when(bench, '{__name__="sideband_job_workers:5s_min",job="slurm-71"}')
+
+
+@pytest.mark.parametrize(
+    ("labels", "job", "tenant"),
+    [
+        ('job="slurm-7",tenant="alpha"', "slurm-7", "alpha"),
+        ('job="slurm-7",tenant="beta"', "slurm-7", "unassigned"),  # a tenant of another rack
+        ('job="slurm-7",tenant="alphas"', "slurm-7", "unassigned"),
+        ('job="slurm-7"', "slurm-7", "unassigned"),
+        ('tenant="alpha"', None, "alpha"),  # several jobs of one tenant share it
+        ('tenant="beta"', None, "unassigned"),
+        ('job="no job at all",tenant="alpha"', None, "alpha"),
+        ("", None, None),
+    ],
+)
+def test_a_node_lies_about_its_own_racks_tenants_at_most(
+    bench: Bench, node1: Client, labels: str, job: str | None, tenant: str | None
+) -> None:
+    one = uuid()
+    comma = "," if labels else ""
+    assert node1.push_text(f'DCGM_FI_DEV_GPU_TEMP{{UUID="{one}"{comma}{labels}}} 40\n').status == 204
+    (row,) = minute_when(bench, f'{{__name__="DCGM_FI_DEV_GPU_TEMP:5s_max",UUID="{one}"}}')
+    assert (row.get("job"), row.get("tenant")) == (job, tenant)
+
+
+def test_a_tenant_stands_on_gpus_and_jobs_alone(bench: Bench, node1: Client) -> None:
+    mark = marker()
+    text = f'node_load1{{m="{mark}",tenant="alpha"}} 1\nsideband_job_info{{tenant="alpha",name="{mark}"}} 1\n'
+    assert node1.push_text(text).status == 204
+    (series,) = bench.hot_when(f'{{m="{mark}"}}')
+    assert "tenant" not in series["metric"]
+    time.sleep(7)
+    assert minute_when(bench, f'{{name="{mark}"}}', seconds=0) == []  # nobody's job
+
+
+def test_curves_are_kept_whole_and_their_nodes_are_believed(bench: Bench, node1: Client) -> None:
+    """By the mark of the receiver's own programs alone; each sample once, with the line's own time."""
+    job = f"slurm-{next(SERIAL)}"
+    began = now() - 120_000
+
+    def loss(node: str, value: float, time: int) -> str:
+        return f'sideband_train_loss{{job="{job}",tenant="alpha",node="{node}"}} {value} {time}\n'
+
+    body = "".join(loss("node2", step / 10, began + step * 1000) for step in range(60))
+    body += loss("node3", 9, began) + loss("elsewhere", 9, began)
+    body += f"sideband_curves_lines_total 7 {now()}\n"
+    path = "/api/v1/import/prometheus?extra_label="
+    for secret in (f"curves_{random_name(bench)}=1", "curves_=1", f"curves_{random_name(bench)}=2"):
+        for _ in range(2):  # an outage: what was sent is sent again
+            bench.plain(8530, path + secret, "POST", body.encode())
+    assert node1.push_text(loss("node2", 7, began + 500)).status == 204
+    found = minute_when(bench, f'{{__name__="sideband_train_loss",job="{job}"}}', 2)
+    assert {(row["node"], row["rack"], row["tenant"]) for row in found} == {
+        ("node2", "rack1", "alpha"), ("node1", "rack1", "alpha"),
+    }  # fmt: skip
+    bench.plain(8532, "/internal/force_flush")
+    path = "/api/v1/export?match[]=" + urllib.parse.quote(f'sideband_train_loss{{job="{job}",node="node2"}}')
+    (series,) = [json.loads(line) for line in bench.plain(8532, path).splitlines()]
+    assert series["timestamps"] == [began + step * 1000 for step in range(60)]
+    assert series["values"] == [step / 10 for step in range(60)]
+    assert bench.hot('{__name__=~"sideband_train_.*"}') == []
+    (own,) = bench.hot_when("sideband_curves_lines_total")
+    assert own["metric"]["node"] == "rack1"
+
+
 def test_a_late_spool_is_stored_and_an_outage_of_the_hot_tier_is_made_up(bench: Bench, node1: Client) -> None:
     mark = marker()
     late = [

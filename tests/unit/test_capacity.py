@@ -26,10 +26,12 @@ def test_samples_are_series_by_their_periods() -> None:
     """full every 5 s, what is always sent every 10 s."""
     node = capacity.plan(model())["nodes"][0]
     always = 8 + 2 * 2  # three file systems for each of two names
-    assert node["series"] == 350 + always
-    assert node["samples_per_second"] == pytest.approx(350 / 5 + always / 10)
+    # 2 GPUs with 18 values each and their Xid errors, 2 jobs with 6 each, and what watches them.
+    level = 350 + 2 * 18 + (2 * (2 + 1 + 1) + 11) + 2 * 6 + 10 + 1
+    assert node["series"] == level + always
+    assert node["samples_per_second"] == pytest.approx(level / 5 + always / 10)
     # A request each period and each report, a poll every 2 s.
-    sent = (575 + 20 * 350) / 5 + (575 + 45 * always) / 10 + 283 / 2
+    sent = (575 + 20 * level) / 5 + (575 + 45 * always) / 10 + 283 / 2
     assert node["bytes_per_second"] == pytest.approx(sent, abs=1)
 
 
@@ -61,12 +63,30 @@ def test_the_catalogue_says_what_a_tier_keeps() -> None:
     assert full - modes == pytest.approx(3 * (16 - 8) / 60, abs=1e-3)
 
 
+def test_gpus_and_jobs_cost_by_their_number() -> None:
+    """The finest tier has no series of jobs; the next has each GPU's, and its job's once more; curves are
+    kept whole, and are nobody's in the ladder."""
+    size = "all.sideband_budget.nodes.lab.size"
+    none = {"set": {f"{size}.gpus": 0, f"{size}.jobs": 0}}
+    hot, minute = capacity.plan(model())["tiers"]
+    hot_bare, minute_bare = capacity.plan(model(none))["tiers"]
+    assert hot["series"] - hot_bare["series"] == 3 * (2 * 18 + 2 * 4)
+    curves = 2 * (6 + 4)
+    gauges, counters = 2 * (12 * 4 + 6), 2 * (12 * 4 + 6)  # by GPU, and by job: as many jobs as GPUs
+    assert minute["series"] - minute_bare["series"] >= 3 * (gauges + counters + curves)
+
+
 def test_the_longest_entry_holds() -> None:
     metrics = catalogue.parse(
         {
             "periods": {"fast": "5s"},
             "metrics": [
-                {"name": name, "class": "core", "kind": kind, "period": "fast"}
+                {
+                    "name": name,
+                    "class": "core",
+                    "kind": kind,
+                    "period": "fast",
+                }  # of a node, if nothing is said
                 for name, kind in (("a_*", "mixed"), ("a_b_*", "gauge"), ("a_b_c", "counter"))
             ],
         }

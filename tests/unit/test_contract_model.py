@@ -98,7 +98,9 @@ def test_levels_keep_what_they_name(model: Model) -> None:
     assert not full.search("xnode_memory_MemFree_bytes")
     assert core.search("node_load1")
     assert not core.search("node_load15")
-    assert levels["heartbeat"]["keep"] == ""
+    last = re.compile(levels["heartbeat"]["keep"])
+    assert last.search("sideband_gpu_xid_errors_total")  # severe errors, D8
+    assert not last.search("node_load1")
 
 
 def test_a_lower_level_is_let_in_less(model: Model) -> None:

@@ -244,8 +244,8 @@ def test_a_disk_that_takes_nothing_confirms_nothing(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"url": "https://a:1"}, "url: http://ADDRESS:PORT is needed"),
-        ({"url": "http://127.0.0.1"}, "url: http://ADDRESS:PORT is needed"),
+        ({"url": "https://a:1"}, "url: http://ADDRESS:PORT/PATH?QUERY is needed"),
+        ({"url": "http://127.0.0.1"}, "url: http://ADDRESS:PORT/PATH?QUERY is needed"),
         ({"state_directory": ""}, "state_directory: a path is needed"),
         ({"limits": {"jobs": "many"}}, "limits.jobs: a number"),
         ({"limits": {"job": 1}}, "limits.job: a number for one of jobs"),

@@ -12,6 +12,7 @@ from sideband.price import keep_pattern
 def level(*metrics: str, intake: int = 100) -> dict[str, Any]:
     return {
         "metrics": list(metrics),
+        "everywhere": [name for name in metrics if not name.startswith("DCGM_")],
         "keep": keep_pattern(metrics),
         "intake_bytes_per_second": intake,
         "period_seconds": 5,
@@ -23,7 +24,7 @@ LADDER: dict[str, Any] = {
     "levels": {
         "full": level("up", "node_memory_*", "node_load1", "node_boot_time_seconds", intake=5000),
         "core": level("up", "node_load1"),
-        "heartbeat": level(),
+        "heartbeat": level("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"),
     },
 }
 MODEL: dict[str, Any] = {

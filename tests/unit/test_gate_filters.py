@@ -70,6 +70,7 @@ NAMES = [
     "node_filesystem_files", "node_load1", "node_vmstat_oom_kill", "node_pressure_cpu_waiting_seconds_total",
     "node_netstat_Tcp_InSegs", "node_sockstat_TCP_inuse", "node_boot_time_seconds", "node_time_seconds",
     "node_context_switches_total", "node_forks_total", "node_procs_running", "node_uname_info",
+    "node_textfile_mtime_seconds", "sideband_jobs_count",
 ]  # fmt: skip
 
 
@@ -108,6 +109,7 @@ def test_a_lower_level_asks_for_fewer_series() -> None:
         "node_filesystem_avail_bytes",
         "node_load1",
         "node_vmstat_oom_kill",
+        "sideband_jobs_up",
     ]
     assert judged(WHOLE, {"now": answers(few, "core")})["passed"] is True
     assert judged(WHOLE, {"now": answers(few, "full")})["passed"] is False

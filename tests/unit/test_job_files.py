@@ -147,3 +147,42 @@ def test_there_is_a_most(tmp_path: Path) -> None:
         made = finder(tmp_path)
         assert len(made.of(pid, ME, 4)) == 4
         assert made.skipped == {"too_many": 1}
+
+
+def test_a_million_descriptors_cost_no_more_than_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "_DESCRIPTORS", 8)
+    opened = [f"a:{tmp_path}/{number:03}.log" for number in range(40)]
+    with holder(*opened) as pid:
+        found = finder(tmp_path).of(pid, ME, 100)
+    assert 0 < len(found) < 8
+    assert {one.path for one in found} <= {name[2:] for name in opened[:8]}
+
+
+def test_a_path_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["d" * 200] * 5)
+    deep.mkdir(parents=True)
+    with holder(f"a:{deep}/x.log", f"a:{tmp_path}/y.log") as pid:
+        files = finder(tmp_path)
+        assert [one.path for one in files.of(pid, ME, 100)] == [f"{tmp_path}/y.log"]
+    assert files.skipped["name"] == 1
+
+
+def test_a_sandbox_of_our_own_does_not_make_the_host_another_place(tmp_path: Path) -> None:
+    """The unit's mounts are its own; what counts is where the first process is."""
+    proc = tmp_path / "proc"
+    for pid, mounts in (("1", "mnt:[1]"), ("self", "mnt:[2]"), ("7", "mnt:[1]"), ("8", "mnt:[3]")):
+        (proc / pid / "ns").mkdir(parents=True)
+        (proc / pid / "ns" / "mnt").symlink_to(mounts)
+    log = tmp_path / "x.log"
+    log.touch()
+    for pid in ("7", "8"):
+        (proc / pid / "fd").mkdir()
+        (proc / pid / "fd" / "3").symlink_to(log)
+        (proc / pid / "fdinfo").mkdir()
+        (proc / pid / "fdinfo" / "3").write_text("pos:\t0\nflags:\t02\nmnt_id:\t5\n")
+        (proc / pid / "mountinfo").write_text("5 1 0:1 / / rw - ext4 x rw\n")
+    files = LogFiles(LOGS, [], str(proc))
+    assert [one.read_path for one in files.of(7, ME, 9)] == [str(log)]
+    assert [one.read_path for one in files.of(8, ME, 9)] == [f"{proc}/8/root{log}"]

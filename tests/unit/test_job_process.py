@@ -81,7 +81,7 @@ def test_a_loop_is_listed_with_owner_tenant_and_log(
 ) -> None:
     """C8, L1."""
     process = bed.start()
-    bed.until(lambda found: found.get("sideband_job_up") == 1)
+    bed.until(lambda found: found.get("sideband_jobs_up") == 1)
     loop = training()
     found = bed.until(lambda found: number(found, "workers") == [1])
     (job,) = listed(bed)
@@ -113,7 +113,7 @@ def test_a_process_that_is_gone_shows_as_none_then_leaves(
     found = bed.until(lambda found: number(found, "workers") == [0])
     assert number(found, "processes") == [0]
     assert abs(number(found, "ended_timestamp_seconds")[0] - killed) < 10
-    assert found["sideband_job_count"] == 0
+    assert found["sideband_jobs_count"] == 0
     assert [one["state"] for one in listed(bed)] == ["ended"]
     bed.until(lambda found: number(found, "processes") == [] and found, seconds=30)
     stop(process)
@@ -175,7 +175,7 @@ def test_another_users_loop_is_that_users_whatever_it_says(bed: Bed) -> None:
         assert 'tenant="beta",user="4711"' in next(name for name in found if "job_info" in name)
         (job,) = listed(bed)
         assert [one["path"] for one in job["files"]] == [f"{own}/own.log"]
-        assert found['sideband_job_files_skipped{reason="owner"}'] == 1
+        assert found['sideband_jobs_files_skipped{reason="owner"}'] == 1
         stop(process)
     finally:
         loop.kill()
@@ -336,3 +336,37 @@ def test_who_becomes_a_training_while_he_is_looked_at_is_not_taken_for_another(
     jobs.processes.scan()
     assert order[0] == "cmdline"
     assert {"stat", "status", "cgroup"} <= set(order[1:])
+
+
+def test_a_list_stays_readable_whatever_a_user_starts(jobs: Jobs) -> None:
+    """Workers first: a restart recognises a training by them."""
+    members = [Process(pid, 1, 1, pid, 4711, False, Membership(), ("x",)) for pid in range(2, 5000)]
+    job = Job("u4711-1-1", "process", "alpha", 4711, "x", 1.0, members=members, workers=[members[-1]])
+    listed = jobs._listed(job, [])["processes"]
+    assert len(listed) == 512
+    assert listed[0] == {"pid": 4999, "start": 1, "worker": True}
+    assert sum(one["worker"] for one in listed) == 1
+
+
+def test_looking_costs_its_share_and_no_more(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C7: with 0.3 s of work for a look and 3 % of a CPU, the next look is 10 s away."""
+    spent = iter((1.0, 1.3, 9.0, 9.001))
+    waited: list[float] = []
+
+    class Stop:
+        def is_set(self) -> bool:
+            return len(waited) == 2
+
+        def wait(self, seconds: float) -> None:
+            waited.append(seconds)
+
+    monkeypatch.setattr(jobs, "step", lambda: None)
+    monkeypatch.setattr(job_process.time, "process_time", lambda: next(spent))
+    jobs._config["period_seconds"] = 2
+    jobs.run(Stop())  # type: ignore[arg-type]
+    assert waited == [pytest.approx(10), 2.0]
+
+
+def test_other_users_cannot_read_the_list(bed: Bed) -> None:
+    assert bed.once().returncode == 0
+    assert (bed.directory / "jobs").stat().st_mode & 0o777 == 0o640

@@ -201,3 +201,22 @@ def test_too_many_jobs_are_counted_and_those_that_run_come_first() -> None:
 def test_what_a_process_calls_itself_is_tamed() -> None:
     assert plain('a"b\n{}/x.py') == "a_b____x.py"
     assert len(plain("x" * 900)) == 64
+
+
+def test_nobody_takes_all_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(most=4)
+    crowd = [process(pid, "python", "train.py", uid=1001) for pid in range(100, 110)]
+    late = process(900, "python", "train.py", uid=1002)
+    jobs = bench.look(*crowd, late)
+    assert len(jobs) == 4
+    assert [job.uid for job in jobs].count(1002) == 1
+    assert bench.table.over == 7
+    assert [job.start for job in jobs] == sorted(job.start for job in jobs)
+
+
+def test_however_many_a_user_starts_and_ends_no_more_are_remembered() -> None:
+    bench = Bench(keep=10_000, most=4)
+    for first in range(0, 1000, 50):
+        bench.look(*(process(pid, "python", "train.py") for pid in range(first + 2, first + 52)))
+    bench.look()
+    assert len(bench.table.jobs) <= 4

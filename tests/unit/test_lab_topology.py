@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.sblab import topology
+from lab.sblab import gpus, topology
 from lab.sblab.say import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +68,19 @@ def test_addresses_and_rack_agree_with_the_inventory(name: str) -> None:
             for link in host.links
         }
         assert mine == want["sideband_addresses"]
+
+
+def test_every_training_node_has_gpus_of_its_own() -> None:
+    with_gpus = [host for host in LAB.hosts.values() if host.gpus]
+    assert {host.name for host in with_gpus} == groups()["sideband_node"]
+    names = [line for host in with_gpus for line in gpus.script(host).splitlines() if " uuid " in line]
+    assert len({line.split()[-1] for line in names}) == sum(host.gpus for host in with_gpus)
+    log = yaml.safe_load((SITE / "group_vars/all/node.yml").read_text())["sideband_node_kernel_log"]
+    assert log == f"/{gpus.KERNEL_LOG}"
+    size = yaml.safe_load((SITE / "group_vars/all/budget.yml").read_text())["sideband_budget"]["nodes"][0][
+        "size"
+    ]
+    assert {host.gpus for host in with_gpus} == {size["gpus"]}
 
 
 def test_switch_ports_agree_with_the_inventory() -> None:
@@ -151,6 +164,8 @@ def broken(change: str) -> dict[str, Any]:
         node["system"] = "uml"
     elif change == "long name":
         data["hosts"]["averyveryverylongname"] = data["hosts"].pop("node1")
+    elif change == "gpus in the switch":
+        data["hosts"]["tor1"]["gpus"] = 2
     elif change == "unknown extra":
         node["extra"] = "nothing"
     return data
@@ -165,6 +180,7 @@ def broken(change: str) -> dict[str, Any]:
         ("no port", "has a switch port unless"),
         ("two switches", "one uml switch (got 2)"),
         ("long name", "at most 12"),
+        ("gpus in the switch", "tor1.gpus: stand-ins are for nspawn hosts (got 2)"),
         ("unknown extra", "unknown (got nothing)"),
     ],
 )

@@ -81,15 +81,35 @@ def test_an_unsupported_field_is_that_series_missing(bed: Bed) -> None:
     assert found[UP] == 1
 
 
-def test_a_host_without_gpus_or_driver_says_so_and_no_more(bed: Bed) -> None:
+def test_a_driver_without_gpus_says_so(bed: Bed) -> None:
     bed.script("driver 570.86")
     found = series(bed.once().stdout)
     assert (found[UP], found["sideband_gpu_count"]) == (1, 0)
-    bed.value["library"] = ""
+
+
+def plugged(bed: Bed, maker: str, kind: str) -> None:
+    device = bed.directory / "pci" / "0000:3b:00.0"
+    device.mkdir(parents=True, exist_ok=True)
+    (device / "vendor").write_text(f"{maker}\n")
+    (device / "class").write_text(f"{kind}\n")
+    bed.value["pci"] = str(bed.directory / "pci")
+
+
+def test_a_host_without_a_driver_is_silent_unless_a_gpu_is_there(bed: Bed) -> None:
     if subprocess.run(["ldconfig", "-p"], capture_output=True, text=True).stdout.count("libnvidia-ml.so.1"):
         pytest.skip("this machine has a driver")
+    bed.value["library"] = ""
+    for maker, kind in (("0x8086", "0x030000"), ("0x10de", "0x0c0330")):  # another's GPU; a GPU's USB port
+        plugged(bed, maker, kind)
+        done = bed.once()
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+        assert not (bed.directory / "output").exists()
+    process = bed.start()
+    time.sleep(1)
+    assert (process.poll(), bed.text()) == (None, "")
+    assert stop(process) == ""
+    plugged(bed, "0x10de", "0x030200")
     done = bed.once()
-    assert done.returncode == 1
     assert series(done.stdout)[UP] == 0
     assert "LibraryNotFound" in done.stderr
     assert "DCGM" not in done.stdout

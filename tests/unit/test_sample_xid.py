@@ -41,7 +41,8 @@ def test_several_within_one_interval_all_count(tmp_path: Path) -> None:
     ("line", "expected"),
     [
         (FALLEN, (PCI, "79")),
-        ("Jan  1 00:00:01 n kernel: [1.2] NVRM: Xid (PCI:0000:3b:00): 045, x", (PCI, "45")),
+        ("NVRM: Xid (PCI:0000:3b:00): 045, x", (PCI, "45")),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=1, name=python", (PCI, "43")),  # of a MIG part
         ("NVRM: Xid (0000:3b:00): 13, Graphics Exception", (PCI, "13")),
         ("NVRM: Xid (PCI:0000:3b:00.0): 63", (PCI, "63")),
         ("NVRM: Xid (PCI:0000:3b:00): many", None),
@@ -52,6 +53,27 @@ def test_several_within_one_interval_all_count(tmp_path: Path) -> None:
 )
 def test_lines_are_understood(line: str, expected: tuple[str, str] | None) -> None:
     assert find(line) == expected
+
+
+@pytest.mark.parametrize(
+    "head", ["Jan  1 00:00:01 n kernel: [1.2] ", "Jan  1 00:00:01 n kernel: ", "[    1.25] ", ""]
+)
+def test_a_log_daemons_head_is_stepped_over(head: str) -> None:
+    assert find(head + FALLEN, headed=True) == (PCI, "79")
+
+
+@pytest.mark.parametrize("headed", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    [
+        'overlayfs: unrecognized mount option "{}" or missing value',
+        'n kernel: overlayfs: unrecognized mount option " kernel: {}" or missing value',
+        "traps: x kernel: [1.2] y kernel: {}",
+    ],
+)
+def test_words_that_a_user_gave_the_kernel_are_no_xid(line: str, headed: bool) -> None:
+    """Any user may mount in a name space of his own, and the kernel logs options that it does not know."""
+    assert find(line.format(FALLEN.strip()), headed) is None
 
 
 @given(some.text())

@@ -11,7 +11,7 @@ from sideband.check import check_site
 from sideband.contract import compile_site
 from sideband.links import planes_fragment
 
-ALL = ["node", "rack", "region", "lake", "gateway"]
+ALL = ["node", "rack", "region", "lake", "gateway", "alerts"]
 CASES: list[dict[str, Any]] = load(Path(__file__).with_name("goldens_single.yml"))
 # What roles read and no noun is: here only that they are known.
 KNOWN = ("sideband_mirror_url",)
@@ -22,7 +22,7 @@ def errors_of(case: dict[str, Any]) -> list[str]:
     return [str(error) for error in check_site(hostvars, groups, KNOWN, spelling, served=True)]
 
 
-@pytest.mark.parametrize("components", [ALL, ALL[:4], list(reversed(ALL))])
+@pytest.mark.parametrize("components", [ALL, ALL[:5], ALL[:4], list(reversed(ALL))])
 def test_the_contract_holds(components: list[str]) -> None:
     assert errors_of({"components": components}) == []
 
@@ -59,6 +59,7 @@ def test_the_machine_reaches_itself_by_every_hop() -> None:
         "relay": ["127.30.0.1:8428"],
         "store": ["127.30.0.1:8429"],
         "ask": ["127.30.0.1:8430"],
+        "notify": ["127.30.0.1:8445"],
     }
     peers = {name: [peer["host"] for peer in part["peers"]] for name, part in host["serves"].items()}
     assert peers == {**{name: ["machine1"] for name in reached}, "query": []}

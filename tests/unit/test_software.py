@@ -24,9 +24,14 @@ MODEL = compile_site(*lab())
 IDENTITY = {"ca": "ca", "certificate": "certificate", "key": "key"}
 URL = "http://10.90.0.61:8080"
 HOSTS = {
-    "rack": "rack1", "region": "region1", "lake": "lake1", "gateway": "gateway1", "archive": "lake1",
+    "rack": "rack1",
+    "region": "region1",
+    "lake": "lake1",
+    "gateway": "gateway1",
+    "alerts": "region1",
+    "archive": "lake1",
     "node": "node1",
-}  # fmt: skip
+}
 SYSTEMS = {
     "debian12": ("debian", "12"), "debian13": ("debian", "13"), "ubuntu22": ("ubuntu", "22.04"),
     "ubuntu24": ("ubuntu", "24.04"), "rocky9": ("rocky", "9.4"), "rhel9": ("rhel", "9.2"),
@@ -40,6 +45,12 @@ def entry(version: str, file: str) -> dict[str, Any]:
     return {"version": version, "file": file, "sha256": "ab" * 32, "size": 1}
 
 
+# The variables that the lab's receivers name.
+SECRETS = {
+    one["secret_variable"]: "http://10.90.0.61:8090/x"
+    for one in (*MODEL["notify"]["receivers"], *MODEL["notify"]["watchdogs"])
+    if one["secret_variable"]
+}
 HOLDS = {
     "trixie": {
         "victoria-metrics": entry("1.112.0+ds1-2", "vm.deb"),
@@ -49,6 +60,7 @@ HOLDS = {
         "victoria_metrics": entry("1.112.0", "victoria_metrics-1.112.0.tar.gz"),
         "prometheus": entry("2.53.3", "prometheus-2.53.3.tar.gz"),
         "node_exporter": entry("1.9.0", "node_exporter-1.9.0.tar.gz"),
+        "alertmanager": entry("0.28.1", "alertmanager-0.28.1.tar.gz"),
         "querygate_packages": entry("0123456789ab", "querygate_packages-0123456789ab.tar.gz"),
         "archiver_packages": entry("0123456789ab", "archiver_packages-0123456789ab.tar.gz"),
     },
@@ -72,7 +84,8 @@ def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, 
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, directory, SYSTEMS[name], install_methods=methods,
         sideband_mirror_manifest=str(manifest), sideband_mirror_url=URL,
-        sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x", **kept(directory),
+        sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x",
+        sideband_certificate_ends=[], **SECRETS, **kept(directory),
     )  # fmt: skip
     made = software.resolve(found["fragment"], known(name, **methods), HOLDS, URL, {})
     want.parse(made, found["secrets"])  # host_state understands it
@@ -114,6 +127,14 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
         ("lake", "ubuntu22", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
         ("lake", "ubuntu24", ["haproxy", "prometheus"], ["victoria_metrics"], ["haproxy", "prometheus"]),
         ("lake", "rhel9", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
+        (
+            "alerts",
+            "debian13",
+            ["prometheus-alertmanager", "victoria-metrics", "ca-certificates"],
+            [],
+            ["prometheus-alertmanager", "victoria-metrics"],
+        ),
+        ("alerts", "ubuntu24", ["ca-certificates"], ["alertmanager", "victoria_metrics"], []),
         ("gateway", "rhel9", ["haproxy", "python3.11"], ["querygate_packages"], ["haproxy"]),
         ("archive", "rhel9", ["python3.11", "git"], ["archiver_packages"], []),
         ("gateway", "debian13", ["haproxy", "python3"], ["querygate_packages"], ["haproxy"]),
@@ -149,6 +170,13 @@ def test_the_site_may_wish_an_archive_where_there_is_a_package(tmp_path: Path) -
     units = {unit["name"]: unit["restart_on"] for unit in made["units"]}
     assert "/opt/sideband/victoria_metrics" in units["sideband-rack-agent.service"]
     assert "/opt/sideband/victoria_metrics" not in units["sideband-rack-front.service"]
+
+
+def test_one_of_several_units_starts_anew_with_its_archive_too(tmp_path: Path) -> None:
+    made = brought("alerts", "debian13", tmp_path, victoria_metrics="archive")
+    units = {unit["name"]: unit["restart_on"] for unit in made["units"]}
+    assert "/opt/sideband/victoria_metrics" in units["sideband-alerts-judge@near.service"]
+    assert "/opt/sideband/victoria_metrics" not in units["sideband-alerts-manager.service"]
 
 
 def test_a_node_gets_an_unpacked_package_where_it_can_and_an_archive_elsewhere(tmp_path: Path) -> None:
@@ -237,7 +265,7 @@ def test_whoever_waits_for_none_asks_none() -> None:
 def test_what_preflight_takes_a_role_to_ask_for_is_what_the_role_asks_for(word: str, tmp_path: Path) -> None:
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, tmp_path, SYSTEMS["debian13"],
-        sideband_policy_allowed_signers="x", **kept(tmp_path),
+        sideband_policy_allowed_signers="x", sideband_certificate_ends=[], **SECRETS, **kept(tmp_path),
     )  # fmt: skip
     assert sorted(found["fragment"]["software"]) == sorted(software.ASKS[word])
 

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 from probe_kit import lab_model, lab_options
-from sideband import packets, probe_facts, probe_outside, verify_data, verify_page, verify_queries
+from sideband import (
+    packets,
+    probe_facts,
+    probe_outside,
+    verify_alerts,
+    verify_data,
+    verify_page,
+    verify_queries,
+)
 from sideband.verify_checks import Verdict, judge
 from sideband.verify_pairs import Plan, Probe
 from sideband.verify_plan import make
@@ -59,9 +67,10 @@ def as_foretold(plan: Plan) -> Visits:
         if probe.expect != "nowhere":
             there["devices"][probe.catcher.device]["seen"].append(probe.number)
             there["counters"][probe.counter] += 1
-    for part in (verify_data, verify_queries):
-        answers = [right(MODEL, one) for one in part.asks(MODEL, "gateway1", 0)]
-        visits["gateway1"]["collect"]["answers"] += answers
+    for part in (verify_data, verify_queries, verify_alerts):
+        for host in MODEL["hosts"]:
+            answers = [right(MODEL, one, host) for one in part.asks(MODEL, host, 0)]
+            visits.get(host, {"collect": {"answers": []}})["collect"]["answers"] += answers
     return visits
 
 
@@ -107,7 +116,7 @@ def test_what_is_as_foretold_is_green(visits: Visits) -> None:
     assert verdict.figures == {
         "pairs_expected": 414, "pairs_tested": 414, "pairs_untested": 0, "probes": len(PLAN.probes),
         "negative": len([p for p in PLAN.probes if not p.positive]), "negative_without_counter": 0,
-        "negative_observed": 0, "positive": 142, "positive_failed": 0, "dscp_seen": 18, "dscp_expected": 18,
+        "negative_observed": 0, "positive": 148, "positive_failed": 0, "dscp_seen": 26, "dscp_expected": 26,
         "seconds": 12.3,
     }  # fmt: skip
 
@@ -244,7 +253,7 @@ def test_a_lost_mark_is_red(visits: Visits) -> None:
             mark[4] = 0
     verdict = verdict_of(visits)
     assert not verdict.passed
-    assert verdict.figures["dscp_seen"] == 17
+    assert verdict.figures["dscp_seen"] == 25
     assert "verify: dscp push ipv4 out: does not hold (got [0, 8, 8]; want [8, 8, 8])" in str(
         verdict.causes[0]
     )
@@ -358,3 +367,28 @@ table inet site {
 """
     assert probe_facts.hooks_in(said, ["train0"]) == ["netdev other c train0", "netdev other d train0"]
     assert probe_facts.hooks_in(said, ["train"]) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "question", "rows", "said"),
+    [
+        ("region1", "watchdog", [], "the watchdog is computed: does not hold (got no figure; want so)"),
+        ("lake1", "received", [{"labels": {}, "value": 0.0}],
+         "Alertmanager hears of alerts: does not hold (got 0.0; want so)"),
+        ("lake1", "configuration", [{"labels": {}, "value": 7.0}],
+         "configuration: does not hold (got 7.0; want "),
+        ("lake1", "rules", [{"labels": {"daemon": "judge-near"}, "value": 3.0}],
+         "rules of judge lake at 127.0.0.1:8555: does not hold (got 0; want "),
+        ("region1", "daemons", [{"labels": {"daemon": "manager"}, "value": 0.0}],
+         "daemons that do not answer: does not hold (got ['manager']; want [])"),
+    ],
+)  # fmt: skip
+def test_alerting_that_does_not_live_is_red(
+    visits: Visits, host: str, question: str, rows: list[dict[str, Any]], said: str
+) -> None:
+    """A6: the watchdog, the rules, the configuration and the daemons of each host that alerts."""
+    (answer,) = [one for one in visits[host]["collect"]["answers"] if one["name"] == f"alerts/{question}"]
+    answer["rows"] = rows
+    verdict = verdict_of(visits)
+    assert not verdict.passed
+    assert any(f"alerts {host}: " in str(one) and said in str(one) for one in verdict.causes), verdict.causes

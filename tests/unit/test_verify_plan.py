@@ -162,10 +162,23 @@ def test_a_plan_that_numbers_cannot_tell_apart_is_refused(monkeypatch: pytest.Mo
 def test_a_gateway_asks_every_tier_over_both_families() -> None:
     asks = verify_data.asks(MODEL, "gateway1", 5)
     assert [one["name"] for one in asks] == [
-        "hot/lake1/ipv4", "hot/lake1/ipv6", "minute/lake1/ipv4", "minute/lake1/ipv6",
-    ]  # fmt: skip
+        f"{name}/lake1/ipv{family}"
+        for name in ("hot", "minute", "hot-gpus", "minute-gpus", "hot-jobs")
+        for family in (4, 6)
+    ]
     assert {one["port"] for one in asks} == {8430}
     assert verify_data.asks(MODEL, "node1", 5) == []
+
+
+def test_every_gpu_that_the_budget_counts_must_show_itself() -> None:
+    keys = [("node1", "0"), ("node1", "1"), ("node2", "0"), ("node2", "1"), ("node3", "0"), ("node3", "1")]
+    assert verify_data.wanted(MODEL, "minute-gpus") == keys
+    none = {**MODEL, "budget": {"nodes": [], "classes": {}}}
+    assert verify_data.wanted(none, "minute-gpus") == []
+    assert "hot-gpus/lake1/ipv4" not in [one["name"] for one in verify_data.asks(none, "gateway1", 5)]
+    bare = {"order": ["full"], "levels": {"full": {"keep": "^(?:up)$", "period_seconds": 5}}}
+    assert verify_data.wanted({**MODEL, "ladder": bare}, "hot-gpus") == []
+    assert verify_data.wanted({**MODEL, "ladder": bare}, "hot-jobs") == []
 
 
 def test_data_that_is_old_missing_or_not_asked_for_is_a_failed_check() -> None:
