@@ -93,6 +93,7 @@ def compile_host(model: Mapping[str, Any], name: str, groups: Sequence[Group], s
     files = [{**one, "mode": "0644"} for one in files]
     return {
         "units": [_unit(judge, of_judge(groups, judge, hosts)) for judge, hosts in where.items()],
+        "directories": [{"path": f"{CONFIGURATION}/{judge}", "mode": "0755"} for judge in where],
         "files": files,
         "rules": rules,
         "manager": manager(model, name),

@@ -46,7 +46,11 @@ def serve(config: Config) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) == 3 and arguments[0] == "render":
-        found = render.problems(arguments[1], arguments[2])
+        try:
+            found = render.problems(arguments[1], arguments[2])
+        except FileNotFoundError:
+            say(f"no such program: {arguments[1]}")  # host_state's words for a package that is still to come
+            return 127
         for line in found:
             say(f"error: {line}")
         return 1 if found else 0
