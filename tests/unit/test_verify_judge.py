@@ -11,19 +11,11 @@ from typing import Any
 
 import pytest
 from probe_kit import lab_model, lab_options
-from sideband import (
-    packets,
-    probe_facts,
-    probe_outside,
-    verify_alerts,
-    verify_data,
-    verify_page,
-    verify_queries,
-)
+from sideband import packets, probe_facts, probe_outside, verify_page
 from sideband.verify_checks import Verdict, judge
 from sideband.verify_pairs import Plan, Probe
 from sideband.verify_plan import make
-from sideband.verify_request import request
+from sideband.verify_request import PARTS, request
 from verify_kit import right
 
 Visits = dict[str, Any]
@@ -67,7 +59,7 @@ def as_foretold(plan: Plan) -> Visits:
         if probe.expect != "nowhere":
             there["devices"][probe.catcher.device]["seen"].append(probe.number)
             there["counters"][probe.counter] += 1
-    for part in (verify_data, verify_queries, verify_alerts):
+    for part in PARTS:
         for host in MODEL["hosts"]:
             answers = [right(MODEL, one, host) for one in part.asks(MODEL, host, 0)]
             visits.get(host, {"collect": {"answers": []}})["collect"]["answers"] += answers
@@ -392,3 +384,24 @@ def test_alerting_that_does_not_live_is_red(
     verdict = verdict_of(visits)
     assert not verdict.passed
     assert any(f"alerts {host}: " in str(one) and said in str(one) for one in verdict.causes), verdict.causes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"problem": "ConnectionRefusedError: refused"},
+            "does not hold (got ConnectionRefusedError: refused",
+        ),
+        ({"rows": [{"labels": {"rack": "rack1"}, "value": 1.0}]}, "does not hold (got ['rack1']; want ["),
+        ({"name": "another"}, "does not hold (got not asked"),
+    ],
+)
+def test_an_archive_that_cannot_read_is_red(visits: Visits, changes: dict[str, Any], said: str) -> None:
+    """X1: by its own flow and certificate."""
+    (answer,) = [one for one in visits["lake1"]["collect"]["answers"] if one["name"] == "export"]
+    answer.update(changes)
+    verdict = verdict_of(visits)
+    assert not verdict.passed
+    what = "archive lake1 reads every rack through the gateway: "
+    assert any(what in str(one) and said in str(one) for one in verdict.causes), verdict.causes
