@@ -38,8 +38,10 @@ def asks(model: Mapping[str, Any], host: str, patience: float) -> list[Record]:
 def judge(model: Mapping[str, Any], host: str, answers: Iterable[Mapping[str, Any]]) -> list[Record]:
     if not asks(model, host, 0):
         return []
-    answer = next((one for one in answers if one["name"] == NAME), {"problem": "not asked", "rows": []})
-    got = answer["problem"] or sorted({row["labels"].get("rack", "") for row in answer["rows"]})
+    missing: Record = {"problem": "not asked", "rows": []}
+    answer = next((one for one in answers if one["name"] == NAME), missing)
+    seen = sorted({row["labels"].get("rack", "") for row in answer["rows"]})
     want = sorted(name for name, rack in model["racks"].items() if rack["nodes"])
-    passes = not answer["problem"] and bool(want) and set(want) <= set(got)
-    return [check(f"archive {host} reads every rack through the gateway", passes, got, want)]
+    passes = not answer["problem"] and bool(want) and set(want) <= set(seen)
+    name = f"archive {host} reads every rack through the gateway"
+    return [check(name, passes, answer["problem"] or seen, want)]
