@@ -53,7 +53,8 @@ def _panel(title: str, curves: Sequence[Curve], top: int, percent: bool) -> list
     if y0 > 0 and y0 < 0.6 * y1:
         y0 = 0.0  # near enough to zero to show it
     x1 = x1 if x1 > x0 else x0 + 1
-    pad = (y1 - y0) * 0.06 or abs(y1) * 0.1 or 1.0
+    height = y1 - y0 if y1 - y0 > 1e-9 * abs(y1) else 0.0  # flat, as far as anybody can see
+    pad = height * 0.06 or abs(y1) * 0.1 or 1.0
     y0, y1 = (0.0 if y0 == 0 else y0 - pad), y1 + pad
     bottom, right = top + _PANEL, _WIDTH - _RIGHT
 

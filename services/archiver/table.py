@@ -30,6 +30,7 @@ COLUMNS: Mapping[str, str] = {
 }
 FORMAT = 1
 ROW_GROUP = 491_520
+_WHOLE = 2**53  # beyond, a float is no count any more
 STEP, LOSS, NONFINITE = "sideband_train_step", "sideband_train_loss", "sideband_train_loss_nonfinite"
 
 
@@ -131,7 +132,7 @@ _ARCHIVE = f"""
             WHERE l.metric = '{LOSS}' AND l.labels = n.labels AND l.moment = n.moment)
     ), steps AS (
         SELECT labels['node'] AS node, moment, max(value)::BIGINT AS step
-        FROM rows WHERE metric = '{STEP}' AND isfinite(value) GROUP BY ALL
+        FROM rows WHERE metric = '{STEP}' AND abs(value) <= {_WHOLE} GROUP BY ALL
     )
     SELECT $experiment::VARCHAR AS experiment, r.metric, make_timestamptz(r.moment * 1000) AS time,
            r.labels['node'] AS node, r.labels['gpu'] AS gpu,
