@@ -68,6 +68,10 @@ def serving(handler: type[Handler]) -> Iterator[int]:
 # -- series
 
 
+def falling(step: int) -> float:
+    return round(10.0 / (step + 1), 6)
+
+
 def job_series(
     steps: int = 40,
     nodes: Sequence[str] = ("node1", "node2"),
@@ -75,7 +79,7 @@ def job_series(
     start: int = START,
     job: str = "slurm-77",
     tenant: str = "alpha",
-    loss: Callable[[int], float] = lambda step: round(10.0 / (step + 1), 6),
+    loss: Callable[[int], float] = falling,
     tokens: float = 50_000.0,
     ended: bool = True,
     outage: range = range(0),

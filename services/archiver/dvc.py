@@ -82,7 +82,7 @@ class Workspace:
             "TMPDIR": str(self._directory),
             "DVC_NO_ANALYTICS": "1",
             "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_MAX_ATTEMPTS": "4",
+            "AWS_MAX_ATTEMPTS": "2",  # whoever calls tries again
         }
         launch = _RUN.format(path=[one for one in sys.path if one])
         try:

@@ -12,7 +12,7 @@ from services.archiver.problem import Problem
 from services.archiver.rooms import Rooms, remove
 from services.archiver.s3 import Damaged, Missing, Object, Storage
 
-_PUSHES = 4
+_PUSHES = 3
 
 
 class Store:

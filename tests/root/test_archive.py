@@ -28,6 +28,10 @@ pytestmark = pytest.mark.root
 JOBS = {"run-a": "slurm-1", "run-b": "slurm-2", "run-c": "slurm-3", "run-d": "slurm-4"}
 
 
+def with_nan(step: int) -> float:
+    return float("nan") if step == 7 else kit.falling(step)
+
+
 @dataclass
 class Scene:
     directory: Path
@@ -88,15 +92,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         lines: list[str] = []
         for number, job in enumerate(JOBS.values()):
             outage = range(4, 8) if number == 1 else range(0)
-            loss = (
-                (lambda step: float("nan") if step == 7 else round(10.0 / (step + 1), 6))
-                if number == 0
-                else (lambda step: round(5.0 / step, 6))
-            )
-            lines += kit.job_series(start=start + number * 60, job=job, loss=loss, outage=outage, steps=60)
-        lines += kit.job_series(start=start, job="slurm-1", tenant="beta", steps=10)
+            nodes = (f"node{2 * number + 1}", f"node{2 * number + 2}")
+            lines += kit.job_series(
+                start=start + number * 60, job=job, nodes=nodes, outage=outage, steps=60,
+                loss=with_nan if number == 0 else kit.falling,
+            )  # fmt: skip
+        lines += kit.job_series(start=start, job="slurm-1", nodes=["node11"], tenant="beta", steps=10)
         now = int(time.time()) // 60 * 60
-        lines += kit.job_series(start=now - 600, job="slurm-9", ended=False)
+        lines += kit.job_series(start=now - 600, job="slurm-9", nodes=["node12"], ended=False)
         http(store.ports["minute"], "/api/v1/import/prometheus", "\n".join(lines).encode() + b"\n")
         http(store.ports["minute"], "/internal/force_flush")
         store.gate(store.configure(), jobs=False)
@@ -166,26 +169,23 @@ def test_an_experiment_is_archived_beside_its_code_and_comes_back(scene: Scene, 
     assert [step for step, _, _ in losses] == list(range(1, 61))
     assert [str(value) for step, value, _ in losses if step == 7] == ["nan"]
     assert [value for step, value, _ in losses if step != 7] == [
-        round(10.0 / (step + 1), 6) for step in range(1, 61) if step != 7
+        kit.falling(step) for step in range(1, 61) if step != 7
     ]
     assert [moment for _, _, moment in losses] == [
         scene.start * 1000 + step * 15_000 + 123 for step in range(1, 61)
     ]
     # The other tenant's job of the same name is not in it.
     assert read(path, "SELECT DISTINCT labels['tenant'], labels['job'] FROM {file}") == [("alpha", "slurm-1")]
-    about = dict(read(path, f"SELECT key::VARCHAR, value::VARCHAR FROM parquet_kv_metadata('{path}')"))
+    about = dict(read(path, f"SELECT decode(key), decode(value) FROM parquet_kv_metadata('{path}')"))
     assert about["experiment"] == "run-a"
     assert about["commit"] == record["commit"]
     assert [level["nodes"] for level in json.loads(about["levels"])] == [{"full": 2}, {"core": 2}]
 
 
 def test_the_same_again_changes_nothing_and_gives_the_same_bytes(scene: Scene) -> None:
-    config = scene.configure()
-    before = scene.record(config, "run-a")
     branches = scene.branches()
-    assert not scene.record(config, "run-a")["changed"]
-    again = scene.record(config, "run-a", "--again")
-    assert (again["md5"], again["changed"]) == (before["md5"], False)
+    before = scene.record(scene.configure(), "run-a")
+    assert not before["changed"]
     # Another host that has never seen it makes the same bytes of the same data.
     other = scene.record(scene.configure(name="elsewhere"), "run-a", "--again")
     assert (other["md5"], other["changed"]) == (before["md5"], False)
@@ -218,21 +218,16 @@ def test_faults_of_the_storage_lose_nothing(scene: Scene) -> None:
         assert name in scene.branches()
 
 
-def test_storage_that_takes_nothing_leaves_no_commit_and_the_next_run_finishes(scene: Scene) -> None:
-    scene.code.tag("run-e", "Sideband-Job: slurm-3\nSideband-Parameters: 1e9")
+def test_nothing_is_committed_before_it_is_stored_and_a_killed_run_is_finished_by_the_next(
+    scene: Scene,
+) -> None:
+    scene.code.tag("run-f", "Sideband-Job: slurm-2\nSideband-Parameters: 1e9")
     with kit.edge(scene.endpoint, kit.Faults(fail_puts=lambda number: True)) as endpoint:
-        config = scene.configure(endpoint, name="refused")
-        code, _, error = scene.done(config, "run", "--experiment", "run-e")
+        code, _, error = scene.done(scene.configure(endpoint, name="killed"), "run", "--experiment", "run-f")
     assert code == 75
     assert "could not be stored" in error
     assert "nothing was committed and nothing removed; run the same again" in error
-    assert "run-e" not in scene.branches()
-    record = scene.record(scene.configure(name="refused"), "run-e")
-    scene.stored(record)
-
-
-def test_a_run_that_is_killed_while_it_sends_is_finished_by_the_next(scene: Scene) -> None:
-    scene.code.tag("run-f", "Sideband-Job: slurm-2\nSideband-Parameters: 1e9")
+    assert "run-f" not in scene.branches()
     hang = threading.Event()
     faults = kit.Faults(hang_puts=hang)
     with kit.edge(scene.endpoint, faults) as endpoint:
@@ -250,8 +245,7 @@ def test_a_run_that_is_killed_while_it_sends_is_finished_by_the_next(scene: Scen
         out, error = second.communicate(timeout=240)
     assert second.returncode == 0, error
     scene.stored(json.loads(out))
-    state = scene.directory / "killed/state"
-    assert list((state / "runs").iterdir()) == []
+    assert list((scene.directory / "killed/state/runs").iterdir()) == []
     assert scene.branches()["run-f"] == json.loads(out)["archived_in"]
 
 
@@ -314,15 +308,12 @@ def test_what_cannot_be_says_why(scene: Scene, words: Sequence[str], status: int
 
 
 def test_a_tag_that_moved_is_refused(scene: Scene) -> None:
-    scene.code.tag("run-h", "Sideband-Job: slurm-3")
-    config = scene.configure()
-    scene.record(config, "run-h")
     (scene.code.checkout / "train.py").write_text("print('another loss')\n")
     scene.code.git("commit", "--quiet", "-am", "another model")
-    scene.code.tag("run-h", "Sideband-Job: slurm-3")
-    code, _, error = scene.done(config, "run", "--experiment", "run-h")
+    scene.code.tag("run-d", f"Sideband-Job: {JOBS['run-d']}")
+    code, _, error = scene.done(scene.configure(), "run", "--experiment", "run-d")
     assert code == 1
-    assert "run-h: its tag was moved" in error
+    assert "run-d: its tag was moved" in error
 
 
 def test_no_secret_is_shown(scene: Scene) -> None:
