@@ -46,7 +46,6 @@ def compiled(
             # Role lake's, which has a default that no other role sees.
             hot_port=int(variables.get(HOT_PORT, shape.settings()[HOT_PORT]["default"])),
             link=given["link"],
-            channel_hosts=tuple(given["channel_hosts"]),
             limits=limits,
             certificates=given["certificates"],
         ),

@@ -27,10 +27,13 @@ PATH = "sys.path.append({directory!r})\n\n"
 
 # program: its entry, the services packages in it, and the modules of the library that it shares
 PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
-    "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent",), ("documents",)),
+    "nodeagent": ("services.nodeagent.__main__", "", ("nodeagent", "tail"), ("documents",)),
     "level": ("services.level.issue", "sys.argv[1:]", ("level",), ("documents",)),
     "accept": ("services.level.accept", "sys.argv[1:]", ("level",), ("documents",)),
     "curves": ("services.curves.program", "sys.argv[1:]", ("curves",), ()),
+    "keeper": ("services.keeper.program", "sys.argv[1:]", ("keeper",), ()),
+    "logexport": ("services.logexport.program", "sys.argv[1:]", ("logexport",), ()),
+    "spool": ("services.spool.program", "sys.argv[1:]", ("spool",), ()),
     "notifier": ("services.notifier.__main__", "sys.argv[1:]", ("notifier",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
     "archiver": ("services.archiver.__main__", "sys.argv[1:]", ("archiver",), ()),
@@ -55,6 +58,7 @@ def members(program: str) -> dict[str, bytes]:
         "services/__init__.py": (HERE / "__init__.py").read_bytes(),
         "services/configuration.py": (HERE / "configuration.py").read_bytes(),
         "services/durable.py": (HERE / "durable.py").read_bytes(),
+        "services/relp.py": (HERE / "relp.py").read_bytes(),
         "sideband/__init__.py": b"",
     }
     for package in packages:

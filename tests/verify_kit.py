@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sideband import alertmanager, alerts, verify_alerts, verify_archive, verify_data, verify_queries
+from sideband import (
+    alertmanager,
+    alerts,
+    verify_alerts,
+    verify_archive,
+    verify_data,
+    verify_logs,
+    verify_queries,
+)
 
 
 def right(model: Mapping[str, Any], ask: Mapping[str, Any], host: str = "gateway1") -> dict[str, Any]:
@@ -20,6 +28,12 @@ def right(model: Mapping[str, Any], ask: Mapping[str, Any], host: str = "gateway
         rows = [{"labels": {"rack": rack}, "value": 1.0} for rack in model["racks"]]
     elif kind == "alerts":
         rows = _alerts(model, host, rest)
+    elif kind == "logs":
+        shipping = [node for node in verify_data.nodes(model) if verify_logs.ships(model, node)]
+        rows = [
+            {"labels": {"node": node, "rack": model["hosts"][node]["rack"]}, "value": 1.0}
+            for node in shipping
+        ]
     else:
         labels = verify_data.QUESTIONS[kind][2]
         keys = verify_data.wanted(model, kind)

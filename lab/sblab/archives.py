@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from .say import LabError, line, run
 SUITE = "archives"
 FORMAT = 1  # another way to pack is another archive
 Manifest = dict[str, dict[str, dict[str, Any]]]
+Apt = Callable[[str], list[Any]]  # apt-get for a suite
 
 
 def wanted(path: Path = LAB / "archives.yml") -> dict[str, Any]:
@@ -48,7 +49,36 @@ def _programs(package: Path, paths: Mapping[str, str]) -> dict[str, bytes]:
         return {name: (Path(tree) / path).read_bytes() for path, name in paths.items()}
 
 
-def ensure(mirror: Path, manifest: Manifest) -> bool:
+def _written(directory: Path, file: str, data: bytes, version: str, key: str) -> dict[str, Any]:
+    (directory / f".{file}").write_bytes(data)
+    (directory / f".{file}").rename(directory / file)
+    sha256 = hashlib.sha256(data).hexdigest()
+    return {"version": version, "file": file, "sha256": sha256, "size": len(data), "made_from": key}
+
+
+def _tree(name: str, tree: Mapping[str, Any], apt: Apt) -> tuple[str, dict[str, bytes]]:
+    """Version and files of several packages as one tree: what its `take` names, and each licence."""
+    with tempfile.TemporaryDirectory() as room:
+        hint = "see that this machine's own Debian source answers (apt-get update), then again"
+        run([*apt(tree["suite"]), "update"], hint=hint)
+        run([*apt(tree["suite"]), "download", *tree["packages"]], cwd=Path(room), hint=hint)
+        packages = sorted(Path(room).glob("*.deb"))
+        files: dict[str, bytes] = {}
+        version = ""
+        for package in packages:
+            root = Path(room) / package.stem
+            run(["dpkg-deb", "-x", str(package), str(root)])
+            if package.name.startswith(f"{tree['packages'][0]}_"):
+                version = upstream(run(["dpkg-deb", "-f", str(package), "Version"]).strip())
+            for pattern, folder in tree["take"].items():
+                for path in sorted(root.glob(pattern)):
+                    files[f"{folder}/{path.name}"] = path.read_bytes()  # links too, as what they lead to
+            for path in root.glob("usr/share/doc/*/copyright"):
+                files[f"doc/{path.parent.name}/copyright"] = path.read_bytes()
+    return version, files
+
+
+def ensure(mirror: Path, manifest: Manifest, apt: Apt) -> bool:
     """Packs what is missing or made of other packages; whether the manifest has changed."""
     spec = wanted()
     suite, held = spec["suite"], manifest[spec["suite"]]
@@ -71,13 +101,14 @@ def ensure(mirror: Path, manifest: Manifest) -> bool:
         for package, paths in component.items():
             files.update(_programs(mirror / suite / held[package]["file"], paths))
         version = upstream(held[next(iter(component))]["version"])
-        data, file = pack(files, 0o755), f"{name}-{version}.tar.gz"
-        (directory / f".{file}").write_bytes(data)
-        (directory / f".{file}").rename(directory / file)
-        sha256 = hashlib.sha256(data).hexdigest()
-        found[name] = {
-            "version": version, "file": file, "sha256": sha256, "size": len(data), "made_from": key
-        }  # fmt: skip
+        found[name] = _written(directory, f"{name}-{version}.tar.gz", pack(files, 0o755), version, key)
+    for name, tree in sorted(spec["trees"].items()):
+        key = hashlib.sha256(json.dumps([FORMAT, tree], sort_keys=True).encode()).hexdigest()
+        there = before.get(name, {})
+        if there.get("made_from") != key or not (directory / str(there.get("file"))).is_file():
+            version, files = _tree(name, tree, apt)
+            there = _written(directory, f"{name}-{version}.tar.gz", pack(files, 0o755), version, key)
+        found[name] = there
     try:
         found.update(wheels.ensure(directory, before))
     except wheels.WheelError as problem:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from . import archives, images, sources
+from . import archives, built, images, sources
 from .paths import CACHE, LAB
 from .say import LabError, line, run
 
@@ -30,7 +30,9 @@ def wanted(path: Path = LAB / "mirror.yml") -> dict[str, list[str]]:
 
 
 def digest(suite: str, names: list[str]) -> str:
-    return hashlib.sha256(json.dumps([2, images.digest(suite), names]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([2, images.digest(suite), names, built.digest(suite)]).encode()
+    ).hexdigest()
 
 
 def parse_index(text: str) -> dict[str, dict[str, Any]]:
@@ -47,8 +49,8 @@ def parse_index(text: str) -> dict[str, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def _download(suite: str, names: list[str], into: Path) -> None:
-    """apt with a state of its own: the suite's sources, and what the base image has as installed."""
+def apt(suite: str) -> list[str | Path]:
+    """apt-get with a state of its own: the suite's sources, and what the base image has as installed."""
     state = CACHE / "apt" / suite
     for path in ("lists/partial", "archives/partial"):
         (state / path).mkdir(parents=True, exist_ok=True)
@@ -70,16 +72,20 @@ def _download(suite: str, names: list[str], into: Path) -> None:
         "Acquire::Languages": "none",
         "APT::Keep-Downloaded-Packages": "true",
     }
-    apt = ["apt-get", "-q", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
+    return ["apt-get", "-q", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
+
+
+def _download(suite: str, names: list[str], into: Path) -> None:
+    state, get = CACHE / "apt" / suite, apt(suite)
     hint = "see that this machine's own Debian source answers (apt-get update), then again"
-    run([*apt, "update"], hint=hint)
+    run([*get, "update"], hint=hint)
     run(
-        [*apt, "install", "-y", "--download-only", *names],
+        [*get, "install", "-y", "--download-only", *names],
         hint="every name in lab/mirror.yml must exist in its suite",
     )
     # An empty archive makes apt name the whole set, also what an earlier list has brought already.
     (state / "none/partial").mkdir(parents=True, exist_ok=True)
-    plan = run([*apt, "install", "-y", "--print-uris", "-o", f"Dir::Cache::Archives={state}/none", *names])
+    plan = run([*get, "install", "-y", "--print-uris", "-o", f"Dir::Cache::Archives={state}/none", *names])
     files = re.findall(r"^'[^']*' (\S+\.deb) \d+", plan, re.MULTILINE)
     if not files:
         raise LabError(f"apt named no package for {suite}", "see lab/mirror.yml")
@@ -92,6 +98,8 @@ def _build(suite: str, names: list[str]) -> None:
     shutil.rmtree(half, ignore_errors=True)
     half.mkdir(parents=True)
     _download(suite, names, half)
+    for package in built.packages(suite):
+        shutil.copyfile(package, half / package.name)
     (half / "Packages").write_text(run(["apt-ftparchive", "packages", "."], cwd=half))
     release = run(
         ["apt-ftparchive", "-o", f"APT::FTPArchive::Release::Codename={suite}", "release", "."], cwd=half
@@ -119,6 +127,6 @@ def ensure() -> Manifest:
         stamp.write_text(json.dumps(built) + "\n")
         total = sum(entry["size"] for entry in manifest[suite].values())
         line(f"mirror {suite}: {len(manifest[suite])} packages, {total / 1e6:.0f} MB")
-    if archives.ensure(MIRROR, manifest):
+    if archives.ensure(MIRROR, manifest, apt):
         path.write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return manifest

@@ -27,7 +27,7 @@ JUDGE_UNIT = "sideband-alerts-judge@.service"
 CONFIGURATION, STATE = "/etc/sideband/alerts", "/var/lib/sideband/alerts"
 SCRAPE_SECONDS = 15
 FACTS_SECONDS = 30
-WISHES_SECONDS = 60
+WISHES_SECONDS = 20
 # What verify asks for, beside what rules read.
 _VERIFIED = (
     "alertmanager_alerts_received_total",
@@ -39,11 +39,10 @@ _IMPORT = "/api/v1/import/prometheus"
 
 @dataclass(frozen=True)
 class Settings:
-    """The role's own: where the hot tier listens, what alerts link to, whom a tenant's channel may reach."""
+    """The role's own: where the hot tier listens, what alerts link to, thresholds."""
 
     hot_port: int
     link: str
-    channel_hosts: tuple[str, ...]
     limits: Limits
     certificates: Sequence[Mapping[str, Any]]  # {function, host, ends}: seconds since 1970
 
@@ -224,7 +223,7 @@ def _notifier(
             "key": f"{CONFIGURATION}/host.key",
             "state": f"{STATE}/notifier/wishes.json",
             "seconds": WISHES_SECONDS,
-            "hosts": list(settings.channel_hosts),
+            "hosts": list(model["notify"]["channel_hosts"]),
             "tunable": [name for name, _, tunable in alert_rules.thresholds(groups) if tunable],
         }
         if inbox

@@ -93,6 +93,10 @@ FIGURES = {
             "measured: two programs of 40 MB; 256 KiB of each of 16 answers that are on their way",
         ),
         Figure(
+            "alerts_memory", 210 * 10**6, "bytes for rules, their store and who tells of them",
+            "measured: a store of 55 MB, two vmalert of 30, Alertmanager 45, the notifier 50; few series",
+        ),
+        Figure(
             "connection_memory", 72 * 1024, "bytes a connection at a front",
             "HAProxy: two buffers of 16 KiB; TLS about 40 KiB",
         ),
@@ -312,12 +316,12 @@ def _memory(
 ) -> Iterator[Record]:
     """The largest host of each role that takes samples."""
     limits = model["budget"]["memory"]
-    for word in ("node", "rack", "region", "lake", "gateway"):
+    for word in ("node", "rack", "region", "lake", "gateway", "alerts"):
         hosts = [host for host in model["hosts"].values() if word in host["words"]]
         if not hosts:
             continue
-        if word == "node":
-            need = value("node_memory")
+        if word in ("node", "alerts"):
+            need = value(f"{word}_memory")
         else:
             need = value("base_memory") + max(_connections(host) for host in hosts) * value(
                 "connection_memory"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import budget, catalogue, notify, whose
+from . import budget, catalogue, logs, notify, whose
 from .fabric import compile_ports
 from .load import gather
 from .model import CLIENTS, Flow, Host, Interface, Site, parse_site
@@ -71,6 +71,7 @@ def build_model(site: Site, contract: Mapping[str, Any], groups: Mapping[str, It
         "aggregation": _aggregation(site, contract["nouns"].get("catalogue")),
         "fan_out": _fan_out(site, contract["nouns"].get("catalogue")),
         "labels": catalogue.parse_labels(contract["nouns"].get("labels")),
+        "logs": logs.parse(contract["nouns"].get("logs")),
         "notify": notify.parse(contract["nouns"].get("notify")),
         "flows": [_flow(flow) for flow in site.flows],
         "sources": {"4": site.sources(4), "6": site.sources(6)},

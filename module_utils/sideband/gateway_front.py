@@ -28,7 +28,7 @@ class Front:
 
 _PATHS = (
     "/api/v1/query", "/api/v1/query_range", "/api/v1/series", "/api/v1/labels", "/api/v1/jobs",
-    "/api/v1/inbox", "/select/logsql/query", "/select/logsql/hits",
+    "/api/v1/inbox", "/api/v1/wishes", "/select/logsql/query", "/select/logsql/hits",
 )  # fmt: skip
 _PATTERNS = ("^/api/v1/label/[a-zA-Z_][a-zA-Z0-9_]*/values$", "^/api/v1/jobs/[0-9a-f]{32}(/result)?$")
 FRONTS: Mapping[str, Front] = {
@@ -40,7 +40,7 @@ FRONTS: Mapping[str, Front] = {
         ("archive",), _PATHS, _PATTERNS, ("GET", "POST"), "only the archive of the site reads here"
     ),
     "notify": Front(
-        ("alerts",), ("/api/v1/inbox",), ("^$",), ("POST",),
+        ("alerts",), ("/api/v1/inbox", "/api/v1/wishes"), ("^$",), ("GET", "POST"),
         "only the alerting of the site hands notifications in here",
     ),
 }  # fmt: skip

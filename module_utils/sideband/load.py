@@ -16,10 +16,12 @@ from .model import WORDS
 SITE = "all"
 SITE_NOUNS = (
     "site", "planes", "zones", "flows", "ladder", "tiers", "tenants", "versions", "rollout", "budget",
-    "catalogue", "labels", "notify", "components", "administrators",
+    "catalogue", "labels", "notify", "components", "administrators", "logs",
 )  # fmt: skip
 # A site that leaves these out gets their defaults.
-OPTIONAL_NOUNS = ("rollout", "budget", "catalogue", "labels", "notify", "components", "administrators")
+OPTIONAL_NOUNS = (
+    "rollout", "budget", "catalogue", "labels", "notify", "components", "administrators", "logs",
+)  # fmt: skip
 HOST_NOUNS = ("rack", "addresses", "fabric_ports")
 # Variables of roles that are the site's too: with two values each half of it would have records of its own.
 SITE_SETTINGS = ("contract_records", "pki_directory")

@@ -15,6 +15,8 @@ OPEN_KINDS = (INBOX, "email")
 ROBOTS = ("wecom", "dingtalk")
 # Whose messages need no template, so that one of them hears of what no other could be told (case 73).
 PLAIN_KINDS = (INBOX, *ROBOTS, "slack", "webhook")
+# Where a tenant's own channel may lead.
+CHANNEL_HOSTS = ("qyapi.weixin.qq.com", "oapi.dingtalk.com", "hooks.slack.com")
 DEFAULTS: Mapping[str, Any] = {
     "receivers": [{"name": INBOX, "kind": INBOX}],
     "routes": {severity: [INBOX] for severity in SEVERITIES},
@@ -34,6 +36,7 @@ def parse(noun: Mapping[str, Any] | None) -> dict[str, Any]:
             for receiver in given["receivers"]
         ],
         "routes": {severity: list(given["routes"][severity]) for severity in SEVERITIES},
+        "channel_hosts": list(given.get("channel_hosts", CHANNEL_HOSTS)),
         "smtp": _smtp(given["smtp"]) if "smtp" in given else None,
         "watchdogs": [
             {

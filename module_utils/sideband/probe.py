@@ -14,7 +14,7 @@ import ssl
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -37,6 +37,7 @@ def _open(run: Record, request: Record, directory: str) -> Record:
     # Sockets first: the probe's own listeners must not be among them.
     sockets = probe_facts.sockets() if request["sockets"] else []
     probe_observer.start(run, request, directory)
+    _say(run, request.get("says", ""))
     return {
         "macs": {device: probe_facts.hardware(device) for device in request["devices"]},
         "answers": [[*_name(one), _answers(run, one)] for one in request["listeners"]],
@@ -46,6 +47,13 @@ def _open(run: Record, request: Record, directory: str) -> Record:
         "counters": probe_facts.counters(),
         "versions": probe_facts.versions(),
     }
+
+
+def _say(run: Record, text: str) -> None:
+    """One line to the host's own log, as `logger` does it."""
+    if text:
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as log, suppress(OSError):
+            log.sendto(f"<14>sideband-verify: {text.format(**run)}".encode(), "/dev/log")
 
 
 def _shoot(run: Record, request: Record, directory: str) -> Record:
@@ -70,7 +78,7 @@ def _collect(run: Record, request: Record, directory: str) -> Record:
         result["devices"] = probe_observer.ask(directory)
     except (OSError, ValueError) as error:
         result["problem"] = f"the observer is gone: {error}"
-    asks = request.get("asks", [])
+    asks = [{**one, "magic": run["magic"]} for one in request.get("asks", [])]
     with ThreadPoolExecutor(max_workers=len(asks) or 1) as pool:  # one patience for all
         result["answers"] = list(pool.map(ask, asks))
     return result
@@ -213,9 +221,10 @@ def _connection(one: Record) -> http.client.HTTPConnection:
 
 def _query(one: Record) -> list[Record]:
     connection = _connection(one)
+    query = one["query"].replace("{magic}", str(one.get("magic", "")))
     headers = {"X-Sideband-Identity": one["identity"]} if "identity" in one else {}
     with closing(connection):
-        connection.request("GET", one["path"] + "?" + urlencode({"query": one["query"]}), headers=headers)
+        connection.request("GET", one["path"] + "?" + urlencode({"query": query}), headers=headers)
         answer = connection.getresponse()
         text = answer.read()
     if answer.status != 200:

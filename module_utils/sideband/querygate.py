@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import alert_rules
+
 Record = dict[str, Any]
 
 # Of one series, at the tier's resolution: a month of minutes. Longer belongs to a coarser tier or a job.
@@ -60,6 +62,10 @@ def compile_querygate(model: Mapping[str, Any], settings: Mapping[str, Any]) -> 
         "inbox": {
             "keep_seconds": settings.get("inbox_days", 30) * _DAY,
             "rows": settings.get("inbox_rows", 10_000),
+        },
+        "wishes": {
+            "tunable": [name for name, _, tunable in alert_rules.thresholds(alert_rules.load()) if tunable],
+            "hosts": list(model["notify"]["channel_hosts"]),
         },
     }
 

@@ -16,6 +16,7 @@ NEEDS = {
     "rack": ("node", "region"),
     "region": ("rack", "lake"),
     "lake": ("region",),
+    "logs": ("node", "rack"),
     "gateway": ("lake",),
     "archive": ("gateway",),
     "alerts": ("region", "lake"),

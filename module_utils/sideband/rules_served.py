@@ -18,20 +18,27 @@ HOPS = {
     "store": ("sideband_region", "sideband_lake"),
     "ask": ("sideband_gateway", "sideband_lake"),
     "query": (CLIENTS, "sideband_gateway"),
+    "ship": ("sideband_node", "sideband_rack"),
+    "ship_on": ("sideband_rack", "sideband_logs"),
     "find": ("sideband_gateway", "sideband_logs"),
     "export": ("sideband_archive", "sideband_gateway"),
     "notify": ("sideband_alerts", "sideband_gateway"),
 }
 # Hops that one end alone calls for: a lake may go without a gateway, and then nobody asks over the wire.
-OF_ONE_END = {"ask": "sideband_gateway", "export": "sideband_archive"}
+OF_ONE_END = {
+    "ask": "sideband_gateway",
+    "export": "sideband_archive",
+    "ship": "sideband_logs",
+    "ship_on": "sideband_logs",
+}
 # Hops that are called for where both ends are: either goes without the other.
 OF_BOTH_ENDS = ("find", "notify")
 # A node pushes to its own rack's receiver: no other has the right to say whose series they are.
-BOUND = "push"
+BOUND = ("push", "ship")
 # Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
-SINGLE = ("region", "lake", "gateway", "policy", "archive")
+SINGLE = ("region", "lake", "logs", "gateway", "policy", "archive")
 # Groups that no play of this release is for: their hosts would get nothing, in silence.
-UNPLAYED = ("logs", "pull", "pki", "planes")
+UNPLAYED = ("pull", "pki", "planes")
 # What the lake runs, finest first.
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 
@@ -56,7 +63,7 @@ def hops(facts: Facts) -> Iterator[Error]:
                 if have != want and have != f"{PREFIX}node":
                     hint = f"roles know flow {name} by its name; another flow has another name"
                     yield Error(SITE, f"{path}.{key}", f"must be {want}", got(have), hint)
-            if name == BOUND and not named[name].same_rack:
+            if name in BOUND and not named[name].same_rack:
                 hint = "a node pushes to the receiver of its own rack, and its rules let it reach no other"
                 yield Error(SITE, f"{path}.same_rack", "must be true", got(False), hint)
         elif _called_for(facts, name, source, target):

@@ -21,6 +21,9 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
         "vmalert": "vmalert",
     },
     "node_exporter": {"node_exporter": "node_exporter"},
+    "victoria_logs": {"victoria_logs": "victoria-logs"},
+    # With its modules and libraries. Never a package: that would be the system's own logger.
+    "rsyslog": {"rsyslogd": "sbin/rsyslogd"},
     "alertmanager": {"alertmanager": "alertmanager", "amtool": "amtool"},
     # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
     "querygate_packages": {},
@@ -35,6 +38,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
+    "logs": ("haproxy", "victoria_logs", "curl", "zstd"),
     "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
     "gateway": ("haproxy", "service_python", "querygate_packages"),
     "archive": ("service_python", "git", "archiver_packages"),

@@ -24,6 +24,10 @@ PACKAGES = (
     "prometheus",
     "victoria_metrics",
     "node_exporter",
+    "victoria_logs",
+    "rsyslog",
+    "curl",
+    "zstd",
     "alertmanager",
     "ca_certificates",
     "service_python",
@@ -39,6 +43,8 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "prometheus": ("prometheus", "promtool"),
     "victoria_metrics": ("victoria_metrics", "vmagent", "vmalert"),
     "node_exporter": ("node_exporter",),
+    "victoria_logs": ("victoria_logs",),
+    "rsyslog": ("rsyslogd",),
     "alertmanager": ("alertmanager", "amtool"),
 }
 # `python` is what Ansible finds on every host, `service_python` what our own services run on.

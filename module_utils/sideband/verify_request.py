@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import verify_alerts, verify_archive, verify_data, verify_queries
+from . import verify_alerts, verify_archive, verify_data, verify_logs, verify_queries
 from .verify_pairs import FAMILIES, Plan, address
 
 Record = dict[str, Any]
 # What hosts ask each other once the packets are through, each with its judgement.
-PARTS = (verify_data, verify_queries, verify_alerts, verify_archive)
+PARTS = (verify_data, verify_queries, verify_alerts, verify_logs, verify_archive)
 
 
 def listeners(plan: Plan, host: str) -> list[Record]:
@@ -55,6 +55,7 @@ def request(
             "training": [part["device"] for part in interfaces.values() if part["kind"] == "training"],
             "listeners": listeners(plan, host),
             "sockets": "node" in plan.hosts[host]["words"],
+            "says": verify_logs.SAID if verify_logs.ships(model, host) else "",
         }
     if phase == "collect":
         return {"asks": [one for part in PARTS for one in part.asks(model, host, patience)]}

@@ -37,7 +37,7 @@ class Fold:
 
     def replayed(self, observation: Observation) -> bool:
         """Whether this very line has been taken before."""
-        if not self.seen.knows(observation.key, observation.time):
+        if not self.seen.knows(observation.key):
             return False
         self.skipped["replayed"] += 1
         return True
@@ -55,7 +55,7 @@ class Fold:
         elif observation.values:
             self.skipped["other_rank"] += 1
         if leads or observation.events:  # other lines yield nothing, however often they come
-            self.seen.add(observation.key, observation.time)
+            self.seen.add(observation.key)
         return samples
 
     def _job(self, name: str) -> Job:

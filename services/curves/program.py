@@ -3,30 +3,19 @@
     curves.pyz [CONFIG]            # /etc/sideband/rack/curves.json
     curves.pyz --check CONFIG      # says what is wrong with it, and nothing else
 
-    action(type="omprog" binary="/usr/bin/python3 -I /opt/sideband/curves.pyz" template="curves"
-           confirmMessages="on" forceSingleInstance="on" output="…" action.resumeRetryCount="-1"
-           queue.type="Disk" queue.filename="…" queue.maxDiskSpace="…" queue.checkpointInterval="1"
-           queue.size="1000000" queue.timeoutShutdown="8000")
+roles/rack/templates/relay.conf.j2 is how rsyslog calls it: confirmMessages, a queue of type Disk, one
+instance. A queue in memory, disk-assisted or not, loses what it holds when rsyslog is killed.
 
-The size is large on purpose: at its default of 1000 records rsyslog throws away what does not fit within
-two seconds. A queue in memory, disk-assisted or not, loses what it holds when rsyslog is killed.
+A record is a line: the node's name, as its certificate says it, a blank, and what the node's reader sent
+(services/tail/stream.py), a JSON object. Read are
 
-rsyslog writes one JSON object and a line feed a record (a list template with option.jsonf). Values are texts:
+    time                     RFC 3339 with microseconds and zone: the line's own, or when it was read
+    job, tenant              the job that it is of, by cgroup and uid; a record without a job is skipped
+    file, container, unit    its source
+    stream, offset, cuts     its place: the same whenever it comes again, and no other's
+    message                  the line, or several lines with line feeds between them
 
-    time      RFC 3339 with microseconds and zone, as the *node* stamped it (timereported, dateFormat rfc3339)
-    node      the sender's name, from its certificate
-    job       from the node's tag; a record without one is skipped
-    tenant    from the node's tag; may be empty
-    file      the file's path (imfile's $!metadata!filename), or
-    stream    the name of the stream, where there is no file (a container's or a unit's)
-    offset    imfile's $!metadata!fileoffset; optional, but see below
-    uid       may be there; not used
-    message   the line, or several lines with line feeds between them
-
-A line that comes again is known by file, offset, time and text, so these must come to the rack as the node
-made them. With an offset, a line is also known when the node read it again within two minutes and stamped it
-anew (imfile after a kill). Without one, two lines of a file with the same text in the same microsecond count
-as one. Records may come in any order.
+Records may come in any order, and again.
 
 It answers "OK" when it is ready, and for each record once what follows from it is on disk, or nothing
 follows. Any other answer means "not now": rsyslog keeps the record and sends it again. Transactions are not

@@ -10,34 +10,30 @@ from typing import Any
 
 LINES = 65_536  # of all jobs: what rsyslog may send again, or a node may read again
 TAKEN = 2_048  # of one job on one node
-# A node whose shipper was killed reads the end of a file once more and stamps it anew, at once. A job that
-# starts over with an emptied file may write the very same lines in the same places, but not as soon.
-READ_AGAIN = 120_000_000  # microseconds
 
 
 class Seen:
-    """Lines that have been taken, by their key, with their time."""
+    """Lines that have been taken, by their key."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
+        self._lines: dict[str, None] = {}
 
-    def knows(self, key: str, time: int) -> bool:
-        before = self._lines.get(key)
-        return before is not None and abs(time - before) <= READ_AGAIN
+    def knows(self, key: str) -> bool:
+        return key in self._lines
 
-    def add(self, key: str, time: int) -> None:
+    def add(self, key: str) -> None:
         self._lines.pop(key, None)
-        self._lines[key] = time
+        self._lines[key] = None
         if len(self._lines) > LINES:
             del self._lines[next(iter(self._lines))]
 
-    def dump(self) -> dict[str, int]:
-        return self._lines
+    def dump(self) -> list[str]:
+        return list(self._lines)
 
     @classmethod
-    def load(cls, value: dict[str, Any]) -> Seen:
+    def load(cls, value: list[Any]) -> Seen:
         seen = cls()
-        seen._lines = {str(key): int(time) for key, time in value.items()}
+        seen._lines = dict.fromkeys(map(str, value))
         return seen
 
 

@@ -6,13 +6,18 @@ import importlib
 import sys
 
 # Imported when its word is given: none carries the others' libraries in its memory.
-PROCESSES = ("policy", "sample", "job")
+PROCESSES = {
+    "policy": "services.nodeagent.policy",
+    "sample": "services.nodeagent.sample",
+    "job": "services.nodeagent.job",
+    "logs": "services.tail.program",
+}
 
 
 def main() -> int:
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     if word in PROCESSES:
-        module = importlib.import_module(f"services.nodeagent.{word}")
+        module = importlib.import_module(PROCESSES[word])
         return int(module.main(sys.argv[2:]))
     usage = f"usage: nodeagent {{{','.join(PROCESSES)}}} [--help]"
     asked = word in ("-h", "--help")

@@ -34,6 +34,7 @@ from .refusal import Refused
 from .sending import Sent, close, size
 from .slots import Slots
 from .stores import Stores
+from .wishes import Wishes
 
 IDENTITY = "x-sideband-identity"  # set by the gateway's HAProxy, which deletes what a client sent
 _VALUES = re.compile(r"/api/v1/label/([a-zA-Z_][a-zA-Z0-9_]*)/values")
@@ -51,14 +52,16 @@ KNOWN: Mapping[str, frozenset[str]] = {
     "/api/v1/jobs/ID": frozenset(),
     "/api/v1/jobs/ID/result": frozenset(),
     "/api/v1/inbox": frozenset({"since", "status", "limit"}),
+    "/api/v1/wishes": frozenset({"wish"}),
 }
 
 _EXACT = frozenset(path for path in KNOWN if not path.endswith(("/values", "/ID", "/result")))
 _BODY_SECONDS = 10
-_INBOX = "/api/v1/inbox"
+_INBOX, _WISHES = "/api/v1/inbox", "/api/v1/wishes"
+_DELIVERED = (("POST", _INBOX), ("GET", _WISHES))
 _WRONG_SIDE = (
     "notifications are handed in by the site's alerting alone",
-    "this certificate hands in notifications (POST /api/v1/inbox) and asks nothing",
+    "this certificate hands in notifications (POST /api/v1/inbox), reads wishes and asks nothing",
 )
 
 
@@ -88,6 +91,8 @@ class Gate:
         self.jobs.prepare()
         self.inbox = Inbox(config)
         self.inbox.prepare()
+        self.wishes = Wishes(config)
+        self.wishes.prepare()
         self.audit.open()
         _, self._enqueue = queue(config, self.jobs)
 
@@ -154,9 +159,14 @@ class Gate:
         identity = question.identity = self._who(request)
         if request.method not in ("GET", "POST"):
             raise Refused(405, "method", "GET and POST are answered")
-        if (identity.kind in DELIVERS) != (request.method == "POST" and path == _INBOX):
-            raise Refused(403, "path", _WRONG_SIDE[identity.kind in DELIVERS])
-        if identity.kind in DELIVERS:
+        delivers = identity.kind in DELIVERS
+        if (delivers and (request.method, path) not in _DELIVERED) or (
+            not delivers and request.method == "POST" and path == _INBOX
+        ):
+            raise Refused(403, "path", _WRONG_SIDE[delivers])
+        if delivers and path == _WISHES:
+            return _success({"wishes": await anyio.to_thread.run_sync(self.wishes.everybodys)})
+        if delivers:
             return await self._delivered(request)
         body = await _body(request, form.BODY_BYTES)
         headers = [(name.lower(), value) for name, value in request.headers.items()]
@@ -172,6 +182,9 @@ class Gate:
                 question.degraded = False
                 shown = await anyio.to_thread.run_sync(self.inbox.show, who, question.values, time.time())
                 return _success({"alerts": shown})
+            if question.endpoint == _WISHES:
+                question.degraded = False
+                return await self._wished(method, who, question.values)
             if question.endpoint.startswith("/api/v1/jobs"):
                 return await self._job(method, path, question, who)
             plan = self._plan(path, question, who, time.time())
@@ -180,6 +193,14 @@ class Gate:
             answer = await self.stores.answer(plan)
             self.counters.time("sideband_querygate_store_seconds", time.monotonic() - began, tier=plan.source)
             return Sent(answer)
+
+    async def _wished(self, method: str, who: Identity, values: Mapping[str, str]) -> Response:
+        if who.kind != "tenant":
+            raise Refused(403, "path", "wishes are tenants': each has its own")
+        if method == "GET":
+            return _success({"wish": await anyio.to_thread.run_sync(self.wishes.one, who.name)})
+        text = form.needed(values, "wish")
+        return _success({"wish": await anyio.to_thread.run_sync(self.wishes.set, who.name, text)})
 
     async def _delivered(self, request: Request) -> Response:
         """Notifications, from Alertmanager. Its next try comes only where an answer says 5xx."""

@@ -98,6 +98,14 @@ class Inbox:
 
 
 @dataclass(frozen=True)
+class Wishes:
+    """What a tenant may tune, and where a channel of its own may lead."""
+
+    tunable: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Tls:
     ca: str
     certificate: str
@@ -121,6 +129,7 @@ class Config:
     wait_seconds: int
     jobs: Jobs
     inbox: Inbox
+    wishes: Wishes
 
     def tier(self, name: str) -> Tier:
         return next(tier for tier in self.tiers if tier.name == name)
@@ -161,7 +170,13 @@ def parse(value: Any) -> Config:
         wait_seconds=_number(value["wait_seconds"], "wait_seconds"),
         jobs=jobs,
         inbox=_plain(value["inbox"], Inbox, "inbox"),
+        wishes=_wishes(value["wishes"]),
     )  # fmt: skip
+
+
+def _wishes(value: Any) -> Wishes:
+    _keys(value, Wishes, "wishes")
+    return Wishes(**{key: tuple(_text(one, f"wishes.{key}") for one in value[key]) for key in value})
 
 
 def _inside(text: str, where: str) -> None:

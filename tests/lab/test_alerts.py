@@ -17,6 +17,7 @@ from notifier_kit import LONG, text
 pytestmark = pytest.mark.lab
 OUTSIDE = "http://10.90.0.61:8090"
 STORE = 8551
+KEPT = "/var/lib/sideband/alerts/notifier/wishes.json"
 
 
 def seen(kind: str, since: float) -> list[dict[str, Any]]:
@@ -65,6 +66,16 @@ def inject(line: str) -> None:
     )
 
 
+def raise_alerts(alerts: list[dict[str, Any]], until: float) -> None:
+    """Handed to the region's Alertmanager itself."""
+    ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))
+    code = ("import sys, urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:8552/api/v2/alerts',"
+            " sys.stdin.buffer.read(), {'Content-Type': 'application/json'}))")  # fmt: skip
+    told = json.dumps([{**one, "endsAt": ends} for one in alerts]).encode()
+    argv = [str(site.PROJECT / "lab/lab"), "exec", "region1", "python3", "-c", code]
+    subprocess.run(argv, input=told, check=True, capture_output=True)
+
+
 def test_a6_each_side_calls_its_own_switch_outside() -> None:
     since = time.time() - 60
     for side in ("region", "lake"):
@@ -104,21 +115,53 @@ def test_a_critical_alert_is_told_at_two_chats_without_the_lake() -> None:
 def test_case_71_a_storm_arrives_whole_in_few_messages() -> None:
     since = time.time()
     names = [f"Overheated{number:03d}" for number in range(120)]
-    alerts = [
-        {"labels": {"alertname": name, "severity": "warning", "cluster": "c1", "site": "lab"},
-         "annotations": {"summary": LONG},
-         "endsAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(since + 50))}
-        for name in names
-    ]  # fmt: skip
-    code = ("import sys, urllib.request as u; u.urlopen(u.Request('http://127.0.0.1:8552/api/v2/alerts',"
-            " sys.stdin.buffer.read(), {'Content-Type': 'application/json'}))")  # fmt: skip
-    subprocess.run(
-        [str(site.PROJECT / "lab/lab"), "exec", "region1", "python3", "-c", code],
-        input=json.dumps(alerts).encode(), check=True, capture_output=True,
+    raise_alerts(
+        [{"labels": {"alertname": name, "severity": "warning", "cluster": "c1", "site": "lab"},
+          "annotations": {"summary": LONG}} for name in names],
+        since + 50,
     )  # fmt: skip
     until(lambda: all(name in "".join(told("dingtalk", since)) for name in names), "some were not told")
     assert len(seen("dingtalk", since)) <= 12
     assert "节点温度过高" in "".join(told("dingtalk", since))
+
+
+def test_n2_a_tenant_tunes_its_own_alerts_without_the_contract() -> None:
+    """By its certificate at the gateway: a threshold for its jobs, and a channel of its own."""
+    wish = {
+        "thresholds": {"loss_jump_ratio": 2.5},
+        "channel": {"kind": "wecom", "url": f"{OUTSIDE}/cgi-bin/webhook/send?key=lab-alpha"},
+        "quiet": ["LossFlat"],
+    }
+    desk = site.tenant("tenant-alpha")
+    form = [("Content-Type", "application/x-www-form-urlencoded")]
+
+    def wished(value: dict[str, Any]) -> int:
+        body = urllib.parse.urlencode({"wish": json.dumps(value)}).encode()
+        return desk.ask("POST", "/api/v1/wishes", body, form).status
+
+    assert wished({"channel": {"kind": "slack", "url": "https://evil.example/x"}}) == 400
+    assert wished(wish) == 200
+    try:
+        for host in ("region1", "lake1"):
+            until(lambda host=host: "lab-alpha" in on(host, "cat", KEPT), f"{host} heard of no wish", 90)
+        since = time.time()
+        labels = {"severity": "warning", "tenant": "alpha", "job": "j", "site": "lab"}
+        told = {"summary": "The loss of j jumps"}
+        raise_alerts(
+            [
+                {"labels": {**labels, "alertname": name}, "annotations": told}
+                for name in ("LossJumps", "LossFlat")
+            ],
+            since + 20,
+        )
+        until(
+            lambda: [one for one in seen("wecom", since) if one["key"] == "lab-alpha"], "alpha was not told"
+        )
+        (first, *_) = [text(one["body"]) for one in seen("wecom", since) if one["key"] == "lab-alpha"]
+        assert "The loss of j jumps" in first
+        assert "LossFlat" not in first
+    finally:
+        assert wished({}) == 200
 
 
 def test_what_was_told_is_untold() -> None:

@@ -175,6 +175,7 @@ def model() -> dict[str, Any]:
             {"name": "beta", "certificate": "beta", "racks": ["rack2"], "rack_regex": "rack2"},
         ],
         "administrators": [{"name": "ops", "certificate": "ops"}],
+        "notify": {"channel_hosts": ["hooks.slack.com", "http://10.0.0.1:8090"]},
         "hosts": {"archiver": {"words": ["archive"]}, "region1": {"words": ["alerts"]}},
     }
 

@@ -68,7 +68,7 @@ def compiled(host: str) -> dict[str, Any]:
     given = [{"name": "gpu_temperature_critical_celsius", "value": 95, "model": "NVIDIA H200.*"},
              {"name": "gpu_utilisation_low_percent", "value": 40, "kind": "pod"}]  # fmt: skip
     limits = alert_rules.Limits.of(given)
-    settings = alerts.Settings(9090, "docs/reference/alerts.md", ("hooks.slack.com",), limits, [])
+    settings = alerts.Settings(9090, "docs/reference/alerts.md", limits, [])
     return alerts.compile_host(
         compile_site(hostvars, groups), host, alert_rules.load(alert_kit.RULES, limits), settings
     )

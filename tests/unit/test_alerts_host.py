@@ -44,7 +44,7 @@ def model(**nouns: Any) -> dict[str, Any]:
 
 
 def compiled(host: str, certificates: list[dict[str, Any]] | None = None, **nouns: Any) -> dict[str, Any]:
-    settings = alerts.Settings(9090, "page", ("hooks.slack.com",), Limits(), certificates or [])
+    settings = alerts.Settings(9090, "page", Limits(), certificates or [])
     return alerts.compile_host(model(**{"notify": NOTIFY, **nouns}), host, GROUPS, settings)
 
 
@@ -75,7 +75,7 @@ def test_region_and_lake_compute_different_rules() -> None:
 
 def test_one_machine_computes_all_of_them_once() -> None:
     made = compile_site(*single(["node", "rack", "region", "lake", "gateway", "alerts"]))
-    settings = alerts.Settings(8534, "page", (), Limits(), [])
+    settings = alerts.Settings(8534, "page", Limits(), [])
     found = alerts.compile_host(made, "machine1", GROUPS, settings)
     assert sorted(one["path"].split("/")[-1][:-4] for one in found["rules"]) == sorted(
         one.name for one in GROUPS

@@ -47,10 +47,11 @@ def test_flows_of_one_mark_share_a_class() -> None:
     """A filter sees the mark only: two flows that leave an interface with one DSCP cannot be told apart."""
     core = shapes({}, "region1")["core"]
     assert [(c["id"], c["flows"], c["tos"], c["rate_bits_per_second"]) for c in core["classes"]] == [
-        (10, ["relay", "store"], 32, 130_000_000)
+        (10, ["relay", "store"], 32, 130_000_000),
+        (11, ["notify"], 40, 2_000_000),
     ]
     lake = shapes({}, "lake1")["core"]
-    assert [(c["flow"], c["tos"]) for c in lake["classes"]] == [("store", 32), ("ask", 40)]
+    assert [(c["flows"], c["tos"]) for c in lake["classes"]] == [(["store"], 32), (["ask", "notify"], 40)]
 
 
 def test_what_is_not_promised_is_the_rest() -> None:
@@ -88,6 +89,6 @@ def test_bytes_are_requests_and_what_is_in_them() -> None:
 
 def test_the_plan_reads_like_one() -> None:
     lines = plan_lines(compile_site(*lab()))
-    assert lines[0] == "The contract of lab holds: 10 hosts, 2 racks, 3 nodes, 5 flows, 2 tenants."
+    assert lines[0] == "The contract of lab holds: 10 hosts, 2 racks, 3 nodes, 6 flows, 2 tenants."
     assert [line.split()[0] for line in lines[4:8]] == ["full", "reduced", "core", "heartbeat"]
     assert any(line.split()[:5] == ["575", "bytes", "a", "request", "on"] for line in lines)

@@ -114,4 +114,5 @@ def test_the_labs_contract_compiles() -> None:
     }
     site["administrators"] = [{"name": "ops", "certificate": "ops"}]
     config = configs.parse(compile_querygate(site, settings))
-    assert {"tenant/alpha", "tenant/beta", "administrator/ops"} == set(config.identities)
+    people = {"tenant/alpha", "tenant/beta", "administrator/ops"}
+    assert people | {"alerts/lake1", "alerts/region1"} == set(config.identities)

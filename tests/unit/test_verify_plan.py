@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pairs import pairs
 from probe_kit import ROOT, lab_model, lab_options
-from sideband import packets, verify_data, verify_queries
+from sideband import packets, verify_data, verify_logs, verify_queries
 from sideband.verify_pairs import Plan, Probe, options
 from sideband.verify_plan import make
 from sideband.verify_request import request
+from verify_kit import right
 
 MODEL = lab_model()
 TOPOLOGY = str(ROOT / "lab" / "topology.yml")
@@ -50,15 +51,15 @@ def test_what_is_expected_to_drop_is_counted_by_a_counter_of_the_rules(plan: Pla
 def test_a_listed_flow_must_connect_and_all_else_on_its_plane_must_not(plan: Plan) -> None:
     mine = probes(plan, "node1", "rack1", "edge")
     assert Counter(p.kind for p in mine if p.leaves.device == "edge0") == {
-        "flow": 1, "unlisted": 1, "udp": 1, "ack": 1, "service port": 1, "spoofed": 1,
+        "flow": 2, "unlisted": 1, "udp": 1, "ack": 1, "service port": 1, "spoofed": 1,
     }  # fmt: skip
-    assert [p.port for p in mine if p.positive] == [8427]
+    assert [p.port for p in mine if p.positive] == [8427, 8431]
     assert {p.source for p in mine if p.kind == "spoofed"} == {"10.90.0.11"}
 
 
 def test_the_listed_port_is_refused_to_who_is_not_listed(plan: Plan) -> None:
     mine = [p for p in probes(plan, "rack1", "lake1", "core") if p.kind == "listed"]
-    assert sorted(p.port for p in mine) == [8429, 8430]
+    assert sorted(p.port for p in mine) == [8429, 8430, 8433]
     assert {p.counter for p in mine} == {"core0_unlisted"}
 
 
@@ -254,3 +255,20 @@ def test_a_wall_with_a_hole_or_without_a_window_fails(alpha: list[dict[str, str]
 def test_a_gateway_that_does_not_answer_or_lets_strangers_in_fails() -> None:
     assert not any(verify["pass"] for verify in verify_queries.judge(MODEL, "gateway1", []))
     assert not wall_checks({"alpha": [{"rack": "rack1"}]}, "OSError: gone")["query wall of alpha on gateway1"]
+
+
+def test_a_line_of_every_node_must_be_in_the_log_store() -> None:
+    asks = verify_logs.asks(MODEL, "gateway1", 5)
+    assert [one["name"] for one in asks] == ["logs/lake1/ipv4", "logs/lake1/ipv6"]
+    answers = [right(MODEL, one) for one in asks]
+    assert all(one["pass"] for one in verify_logs.judge(MODEL, "gateway1", answers))
+    for broken in ({"rows": answers[0]["rows"][1:]}, {"problem": "refused"}, {"rows": []}):
+        red = [
+            one
+            for one in verify_logs.judge(MODEL, "gateway1", [{**answers[0], **broken}, answers[1]])
+            if not one["pass"]
+        ]
+        assert red
+    twice = [{**row, "value": 2.0} for row in answers[0]["rows"]]
+    red = verify_logs.judge(MODEL, "gateway1", [{**answers[0], "rows": twice}, answers[1]])
+    assert [one["got"] for one in red if not one["pass"]][:1] == ["2 lines"]

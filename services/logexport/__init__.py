@@ -1,0 +1,1 @@
+"""Finished days of logs, out of the store and into object storage."""

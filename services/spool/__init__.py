@@ -1,0 +1,1 @@
+"""rsyslog's queues on disk: made whole again before rsyslog starts."""
