@@ -1,5 +1,7 @@
-"""An experiment's whole way by real programs: VictoriaMetrics, the gateway's program, Git, DVC, and
-Ceph's radosgw as the S3 server, with faults at its edge (X1 to X4, case 83). No lab; root for the server."""
+"""An experiment's whole way by real programs, with faults at the storage's edge (X1 to X4, case 83).
+
+No lab; root for the S3 server's namespace. What stands there is in tests/archive_scene.py.
+"""
 
 from __future__ import annotations
 
@@ -10,111 +12,27 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import archive_kit as kit
 import duckdb
 import pytest
-import s3_kit
-from querygate.kit import PROJECT, Kit, binary, http
+from archive_scene import JOBS, NotHere, Scene
+from archive_scene import scene as made
 
-from services.archiver.config import parse
-from services.archiver.s3 import Object, Storage
-from services.archiver.store import Store
+from services.archiver.s3 import Object
 
 pytestmark = pytest.mark.root
-JOBS = {"run-a": "slurm-1", "run-b": "slurm-2", "run-c": "slurm-3", "run-d": "slurm-4"}
-
-
-def with_nan(step: int) -> float:
-    return float("nan") if step == 7 else kit.falling(step)
-
-
-@dataclass
-class Scene:
-    directory: Path
-    gateway: str
-    endpoint: str  # of the real server
-    code: kit.Code
-    start: int
-
-    def configure(self, endpoint: str = "", name: str = "state", **changes: Any) -> Path:
-        """A host of its own: another state directory is another host."""
-        directory = self.directory / name
-        directory.mkdir(exist_ok=True)
-        value = kit.settings(directory, self.gateway, endpoint or self.endpoint, [("alpha", self.code.url)])
-        return kit.write_config(directory, {**value, **changes})
-
-    def begin(self, config: Path, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "services.archiver", "--config", str(config), *words],
-            cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def done(self, config: Path, *words: str) -> tuple[int, str, str]:
-        process = self.begin(config, *words)
-        out, error = process.communicate(timeout=240)
-        return process.returncode, out, error
-
-    def record(self, config: Path, name: str, *words: str) -> dict[str, Any]:
-        code, out, error = self.done(config, "run", "--experiment", name, "--json", *words)
-        assert code == 0, error
-        found: dict[str, Any] = json.loads(out)
-        return found
-
-    def branches(self) -> dict[str, str]:
-        rows = (
-            row.split() for row in self.code.git("ls-remote", "origin", "refs/heads/archive/*").splitlines()
-        )
-        return {name.removeprefix("refs/heads/archive/"): commit for commit, name in rows}
-
-    def stored(self, record: dict[str, Any]) -> None:
-        """The real server has what the record says, byte for byte. Raises where it has not."""
-        config = parse(kit.settings(self.directory, self.gateway, self.endpoint, []))
-        remote = Store(config, None, print, time.sleep).remote("alpha")  # type: ignore[arg-type]
-        Storage(remote).verify(Object(record["md5"], record["size"]))
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    directory = tmp_path_factory.mktemp("archive")
-    victoria = binary("victoria-metrics", "victoria-metrics", directory)
-    why = s3_kit.missing() or ("" if victoria else "no store to be had: lab/lab mirror brings it")
-    if why:
-        pytest.skip(why)
-    store = Kit(directory)
     try:
-        store.ports["logs"] = 1
-        store.victoria("minute", victoria)
-        start = int(time.time()) // 60 * 60 - 7200
-        lines: list[str] = []
-        for number, job in enumerate(JOBS.values()):
-            outage = range(4, 8) if number == 1 else range(0)
-            nodes = (f"node{2 * number + 1}", f"node{2 * number + 2}")
-            lines += kit.job_series(
-                start=start + number * 60, job=job, nodes=nodes, outage=outage, steps=60,
-                loss=with_nan if number == 0 else kit.falling,
-            )  # fmt: skip
-        lines += kit.job_series(start=start, job="slurm-1", nodes=["node11"], tenant="beta", steps=10)
-        now = int(time.time()) // 60 * 60
-        lines += kit.job_series(start=now - 600, job="slurm-9", nodes=["node12"], ended=False)
-        http(store.ports["minute"], "/api/v1/import/prometheus", "\n".join(lines).encode() + b"\n")
-        http(store.ports["minute"], "/internal/force_flush")
-        store.gate(store.configure(), jobs=False)
-        code = kit.Code(directory)
-        for name, job in JOBS.items():
-            code.tag(name, f"Sideband-Job: {job}\nSideband-Parameters: 7e9")
-        code.tag("running", "Sideband-Job: slurm-9")
-        code.tag("nowhere", "Sideband-Job: slurm-404")
-        with (
-            kit.front(directory / "query.sock", "archive/archiver") as port,
-            s3_kit.s3(directory) as endpoint,
-        ):
-            yield Scene(directory, f"http://127.0.0.1:{port}", endpoint, code, start)
-    finally:
-        store.stop()
+        with made(tmp_path_factory.mktemp("archive")) as found:
+            yield found
+    except NotHere as why:
+        pytest.skip(str(why))
 
 
 def read(path: Path, query: str) -> list[Any]:
@@ -270,9 +188,7 @@ def fetched(scene: Scene, name: str) -> Path:
 def test_what_the_storage_lost_is_put_back_from_the_cache(scene: Scene) -> None:
     config = scene.configure()
     record = scene.record(config, "run-a")
-    loaded = parse(json.loads(config.read_text()))
-    storage = Storage(Store(loaded, None, print, time.sleep).remote("alpha"))  # type: ignore[arg-type]
-    storage.remove(Object(record["md5"], record["size"]))
+    scene.storage().remove(Object(record["md5"], record["size"]))
     code, _, error = scene.done(config, "run", "--experiment", "run-a")
     assert code == 0
     assert "committed, but the remote has not got it" in error
