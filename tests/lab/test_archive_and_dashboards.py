@@ -83,11 +83,16 @@ class Ran:
 
 
 def play(*words: str) -> tuple[int, str]:
+    program = [
+        f"{Path(sys.executable).parent}/ansible-playbook",
+        "-i",
+        "inventories/lab",
+        "playbooks/archive.yml",
+    ]
+    ours = {"ANSIBLE_CONFIG": str(site.PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     done = subprocess.run(
-        [f"{Path(sys.executable).parent}/ansible-playbook", "-i", "inventories/lab", "playbooks/archive.yml", *words],
-        cwd=site.PROJECT, capture_output=True, text=True,
-        env={**os.environ, "ANSIBLE_CONFIG": str(site.PROJECT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
-    )  # fmt: skip
+        [*program, *words], cwd=site.PROJECT, capture_output=True, text=True, env={**os.environ, **ours}
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -110,10 +115,11 @@ def pair() -> Iterator[list[Ran]]:
         f"{git} tag -a {name} -m 'Sideband-Job: {job}\nSideband-Parameters: 7e9'; "
         for name, job in zip(names, jobs)
     )
-    commit = on(LAKE, f"set -e; rm -rf {work}; {git} clone -q /srv/git/alpha.git {work} 2>/dev/null; cd {work}; "
-                f"echo '{mark}' >train.py; git add train.py; {git} commit -qm model; {tags} "
-                f"{git} push -q origin HEAD:refs/heads/{mark} {' '.join(names)}; git rev-parse HEAD").strip()  # fmt: skip
-    yield [Ran(name, job, start, commit) for name, job in zip(names, jobs)]
+    push = f"{git} push -q origin HEAD:refs/heads/{mark} {' '.join(names)}"
+    clone = f"set -e; rm -rf {work}; {git} clone -q /srv/git/alpha.git {work} 2>/dev/null; cd {work}; "
+    commit = f"echo '{mark}' >train.py; git add train.py; {git} commit -qm model; {tags} {push}; "
+    tagged = on(LAKE, f"{clone}{commit}git rev-parse HEAD").strip()
+    yield [Ran(name, job, start, tagged) for name, job in zip(names, jobs)]
     gone = " ".join(f":refs/tags/{name} :refs/heads/archive/{name}" for name in names)
     on(LAKE, f"cd {work} && {git} push -q origin :refs/heads/{mark} {gone}; rm -rf {work}")
     for job in jobs:
@@ -140,9 +146,8 @@ def test_experiments_are_archived_beside_their_code_and_compared(pair: list[Ran]
     assert code == 0, said
     assert "changed=0" in said.splitlines()[-2] or "archived already" in said
     # The commit stands on the tagged one; the storage has the very bytes.
-    tip = on(
-        LAKE, f"git -c safe.directory='*' -C /srv/git/alpha.git log -2 --format=%H archive/{ran.name}"
-    ).split()
+    log = f"git -c safe.directory='*' -C /srv/git/alpha.git log -2 --format=%H archive/{ran.name}"
+    tip = on(LAKE, log).split()
     assert tip[1] == ran.commit
     record = json.loads(on(LAKE, f"cat /var/lib/sideband/archive/records/{ran.name}.json"))
     key = record["remote"].removeprefix("s3://")
@@ -156,10 +161,9 @@ def test_experiments_are_archived_beside_their_code_and_compared(pair: list[Ran]
     ).fetchall()  # fmt: skip
     assert rows == [(step, 1, ran.start * 1000 + step * 15_000 + 123) for step in range(1, 101)]
     both = json.loads(on(LAKE, f"sideband-archiver compare {pair[0].name} {pair[1].name} --json"))
-    assert both["right"]["figures"]["throughput"] == pytest.approx(
-        2 * both["left"]["figures"]["throughput"], 0.01
-    )
-    assert both["right"]["figures"]["mfu"] > both["left"]["figures"]["mfu"] > 0
+    left, right = both["left"]["figures"], both["right"]["figures"]
+    assert right["throughput"] == pytest.approx(2 * left["throughput"], 0.01)
+    assert right["mfu"] > left["mfu"] > 0
     assert on(LAKE, f"head -c 5 {both['plot']}") == "<svg "
     print(f"two experiments were compared in {both['seconds']} s")
     assert "alpha" in on(LAKE, "sideband-archiver hours")
@@ -169,10 +173,8 @@ def test_the_archives_keys_are_its_users_alone() -> None:
     secret = own.key().partition(":")[2]
     listed = on(LAKE, "stat -c '%a %U %G' /etc/sideband/archive/s3.ini /etc/sideband/archive/host.key")
     assert listed.splitlines() == ["640 root sideband-archive"] * 2
-    seen = on(
-        LAKE,
-        f"grep -rl {secret} /etc/sideband /var/lib/sideband /opt/sideband /var/log /run/log 2>/dev/null; true",
-    )
+    places = "/etc/sideband /var/lib/sideband /opt/sideband /var/log /run/log"
+    seen = on(LAKE, f"grep -rl {secret} {places} 2>/dev/null; true")
     assert seen.split() == ["/etc/sideband/archive/s3.ini"]
 
 
