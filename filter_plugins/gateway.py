@@ -28,7 +28,10 @@ def fronts(model: Any, host: str, question_bytes: int) -> list[dict[str, Any]]:
     """A record for each flow that ends here: `sideband_model | sideband_gateway_fronts(host, bytes)`."""
     from sideband import gateway_front
 
-    return gateway_front.fronts(model, host, int(question_bytes))
+    try:
+        return gateway_front.fronts(model, host, int(question_bytes))
+    except ValueError as error:
+        raise AnsibleFilterError(f"{host}: {error}") from None
 
 
 def lists(found: Any) -> list[dict[str, Any]]:

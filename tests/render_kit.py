@@ -35,6 +35,14 @@ def _variables(word: str) -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def _parts(word: str) -> list[str]:
+    """The files that the role's tasks include, as the tasks say it."""
+    tasks = _loader().load_from_file(str(ROOT / "roles" / word / "tasks/main.yml"))
+    found = [task["ansible.builtin.include_vars"] for task in tasks if "ansible.builtin.include_vars" in task]
+    return [str(one["file"]) for one in found]
+
+
 def fragment(
     word: str,
     model: dict[str, Any],
@@ -64,6 +72,11 @@ def fragment(
         "sideband_host_system": known,
         **more,
     }
+    for expression in _parts(word):
+        # What the role reads besides, by what the contract has.
+        name = Templar(loader=_loader(), variables=variables).template(trust_as_template(expression))
+        path = ROOT / "roles" / word / "vars" / name
+        variables.update(_loader().load_from_file(str(path), trusted_as_template=True))
     templar = Templar(loader=_loader(), variables=variables)
     wanted = {"fragment": f"{{{{ __{word}_fragment }}}}", "secrets": f"{{{{ __{word}_secrets }}}}"}
     return {name: templar.template(trust_as_template(text)) for name, text in wanted.items()}

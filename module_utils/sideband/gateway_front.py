@@ -50,6 +50,8 @@ def fronts(model: Mapping[str, Any], host: str, question_bytes: int) -> list[Rec
     """A record for each flow that ends here: where it listens, who may come, to what, and what the others and
     the rest are told (JSON as Prometheus' clients show it)."""
     serves = model["hosts"][host]["serves"]
+    if "query" not in serves:
+        raise ValueError("sideband_flows: nobody may ask this gateway (flow query does not end at it)")
     return [
         {
             "flow": flow,

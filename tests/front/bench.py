@@ -50,6 +50,16 @@ def render(directory: Path) -> None:
     )  # fmt: skip
 
 
+def unpack_packages(root: Path) -> None:
+    """querygate's Python packages, as the mirror would hand them over."""
+    mirror = PROJECT / ".cache/mirror"
+    held = json.loads((mirror / "manifest.json").read_text()).get("archives", {})
+    for name, entry in wheels.ensure(mirror / "archives", held).items():
+        place = root / "opt/sideband" / name
+        place.mkdir(parents=True)
+        run("tar", "-xf", str(mirror / "archives" / entry["file"]), "-C", str(place), "--no-same-owner")
+
+
 def make_root(directory: Path) -> Path:
     """A Debian 13 root with the data path's packages unpacked, from the lab's image and mirror."""
     root = directory / "root"
@@ -61,6 +71,7 @@ def make_root(directory: Path) -> Path:
             continue
         archive = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
         run("tar", "-x", "--keep-directory-symlink", "-C", str(root), stdin=archive.stdout)
+    unpack_packages(root)
     for device, minor in (("null", 3), ("random", 8), ("urandom", 9)):
         path = root / "dev" / device
         if not path.exists():
@@ -76,16 +87,6 @@ def make_root(directory: Path) -> Path:
 USERS = {"root": 0, "sideband": 890, "sideband-accept": 891, "sideband-gateway": 892}
 
 
-def unpack_packages(root: Path) -> None:
-    """querygate's Python packages, as the mirror would hand them over."""
-    mirror = PROJECT / ".cache/mirror"
-    held = json.loads((mirror / "manifest.json").read_text()).get("archives", {})
-    for name, entry in wheels.ensure(mirror / "archives", held).items():
-        place = root / "opt/sideband" / name
-        place.mkdir(parents=True)
-        run("tar", "-xf", str(mirror / "archives" / entry["file"]), "-C", str(place), "--no-same-owner")
-
-
 @dataclass
 class Bench:
     directory: Path
@@ -97,7 +98,6 @@ class Bench:
     def make(cls, directory: Path) -> Bench:
         render(directory)
         bench = cls(directory, make_root(directory))
-        unpack_packages(bench.root)
         for host in HOSTS:
             content = json.loads((directory / f"{host}.json").read_text())
             bench.fragments[host] = content["fragment"]
