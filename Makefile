@@ -37,7 +37,7 @@ single: ## every role on this one machine, planes on loopback (root or sudo)
 	@. /etc/os-release; test "$$ID$$VERSION_ID" = debian13 || { echo "single: /etc/os-release: \
 	the system has not all packages (got $$PRETTY_NAME); Debian 13 has, see docs/how_to/single.md"; exit 1; }
 	@$(MAKE) --no-print-directory venv
-	@.venv/bin/python services/wheels.py
+	@.venv/bin/python services/wheels.py .cache/mirror querygate_packages
 	@ansible-playbook -i inventories/single playbooks/site.yml
 	@echo "ask: tools/ask 'node_load1:1m_max'; less: ansible-playbook -i inventories/single playbooks/rollback.yml -e level=core"
 

@@ -36,11 +36,15 @@ PROGRAMS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "spool": ("services.spool.program", "sys.argv[1:]", ("spool",), ()),
     "notifier": ("services.notifier.__main__", "sys.argv[1:]", ("notifier",), ()),
     "querygate": ("services.querygate.__main__", "sys.argv[1:]", ("querygate",), ()),
+    "archiver": ("services.archiver.__main__", "sys.argv[1:]", ("archiver",), ()),
 }
 
 
 # program: where its host has the Python packages that it needs (services/wheels.py)
-PACKAGES: dict[str, str] = {"querygate": "/opt/sideband/querygate_packages"}
+PACKAGES: dict[str, str] = {
+    "querygate": "/opt/sideband/querygate_packages",
+    "archiver": "/opt/sideband/archiver_packages",
+}
 
 # programs that read GPUs, and their modules that name NVIDIA's binding
 READS_GPUS: dict[str, tuple[str, ...]] = {"nodeagent": ("nodeagent/gpus.py", "nodeagent/gpu_fields.py")}

@@ -1,6 +1,6 @@
 """Python packages for a program on hosts: wheels by their locked hashes, as one tree for several Pythons.
 
-    python services/wheels.py [DIRECTORY]     # .cache/mirror
+    python services/wheels.py [DIRECTORY [COMPONENT ...]]     # .cache/mirror, all
 
 A host unpacks the tree and installs nothing. Compiled files of several Pythons and machines lie side by side:
 each carries its own tag in its name, and an interpreter looks for its own alone. Plain files must agree.
@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib.metadata
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -38,8 +40,10 @@ class Component:
 
     name: str
     requirements: Path  # exact versions with hashes (tools/lock writes it)
+    direct: tuple[str, ...]  # what the program imports or runs; the rest is what these need
     pythons: tuple[str, ...]
     platforms: tuple[str, ...]
+    without: tuple[str, ...] = ()  # what somebody declares to need and our use of it does not
 
     def digest(self) -> str:
         parts = [FORMAT, self.requirements.read_text("utf-8"), self.pythons, self.platforms]
@@ -51,8 +55,18 @@ COMPONENTS = (
     Component(
         "querygate_packages",
         HERE / "querygate/requirements.txt",
+        ("httpx", "huey", "promql-parser", "starlette", "uvicorn"),
         ("3.11", "3.12", "3.13"),
         ("manylinux2014_x86_64",),
+    ),
+    Component(
+        "archiver_packages",
+        HERE / "archiver/requirements.txt",
+        ("botocore", "duckdb", "dvc", "dvc-s3"),
+        ("3.11", "3.12", "3.13"),
+        ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", "manylinux_2_26_x86_64", "manylinux2014_x86_64"),
+        # For DVC's experiments and repositories of its own: it gets files to add and to push, and no more.
+        ("antlr4-python3-runtime", "asyncssh", "hydra-core", "omegaconf", "pygit2", "setuptools"),
     ),
 )
 
@@ -110,20 +124,19 @@ def pack(files: Mapping[str, bytes], mode: int = 0o644) -> bytes:
     return buffer.getvalue()
 
 
-def ensure(directory: Path, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest's entries of all components; in `directory` their archives, packed where there is none."""
+def ensure(
+    directory: Path, before: Mapping[str, Any], components: Sequence[Component] = ()
+) -> dict[str, Any]:
+    """The entries of these components, or of all; their archives in `directory`, where there is none yet."""
     found = {}
-    for component in COMPONENTS:
+    for component in components or COMPONENTS:
         key = component.digest()
         there = before.get(component.name, {})
         if there.get("made_from") == key and (directory / str(there.get("file"))).is_file():
             found[component.name] = there
             continue
         with tempfile.TemporaryDirectory() as place:
-            locked = ("--no-deps", "--require-hashes", "-r", str(component.requirements))
-            for python in component.pythons:
-                wheels = pip(component, python, Path(place), *locked)
-            data = pack(tree(wheels))
+            data = pack(tree(locked(component, Path(place))))
         version = key[:12]
         file = f"{component.name}-{version}.tar.gz"
         (directory / f".{file}").write_bytes(data)
@@ -135,18 +148,54 @@ def ensure(directory: Path, before: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def lock(component: Component, direct: Sequence[str], pins: Sequence[str]) -> str:
-    """The text of a requirements file: all that `direct` needs, at the pinned versions, with the hash of the
-    wheel for each Python."""
+def locked(component: Component, place: Path) -> list[Path]:
+    """The wheels of the requirements file: all for the first Python, for others those that differ by it."""
+    text = component.requirements.read_text("utf-8")
+    entries = [entry for entry in re.split(r"\n(?=\S)", text.strip()) if "--hash=" in entry]
+    found: list[Path] = []
+    for number, python in enumerate(component.pythons):
+        chosen = [entry for entry in entries if not number or entry.count("--hash=") > 1]
+        list_of = place / f"requirements-{python}.txt"
+        list_of.write_text("\n".join(chosen) + "\n", encoding="utf-8")
+        found = pip(component, python, place, "--no-deps", "--require-hashes", "-r", str(list_of))
+    return found
+
+
+def closure(component: Component, python: str) -> list[str]:
+    """All that a component needs on a Python, as pins of what is installed here."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    pins: dict[str, str] = {}
+    left = [Requirement(one) for one in component.direct]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while left:
+        wanted = left.pop()
+        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if name in component.without or (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        found = importlib.metadata.distribution(name)
+        pins[name] = f"{name}=={found.version}"
+        for text in found.requires or ():
+            one = Requirement(text)
+            fits = [{**environment, "extra": extra} for extra in ("", *extras)]
+            if one.marker is None or any(one.marker.evaluate(each) for each in fits):
+                left.append(one)
+    return sorted(pins.values())
+
+
+def lock(component: Component) -> str:
+    """The text of a requirements file: all that it needs, with the hash of the wheel for each Python."""
     hashes: dict[str, set[str]] = {}
     with tempfile.TemporaryDirectory() as place:
-        constraints = Path(place, "pins")
-        constraints.write_text("\n".join(pins) + "\n")
         for python in component.pythons:
-            for wheel in pip(component, python, Path(place, python), "-c", str(constraints), *direct):
-                name, version = wheel.name.split("-")[:2]
-                key = f"{name.replace('_', '-').lower()}=={version}"
-                hashes.setdefault(key, set()).add(hashlib.sha256(wheel.read_bytes()).hexdigest())
+            pins = {pin.partition("==")[0]: pin for pin in closure(component, python)}
+            for wheel in pip(component, python, Path(place, python), "--no-deps", *pins.values()):
+                name = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
+                digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+                hashes.setdefault(pins[name], set()).add(digest)
     lines = ["# Written by tools/lock: what runs on hosts, exactly."]
     for key, values in sorted(hashes.items()):
         lines.append(" \\\n    ".join([key, *(f"--hash=sha256:{value}" for value in sorted(values))]))
@@ -154,14 +203,20 @@ def lock(component: Component, direct: Sequence[str], pins: Sequence[str]) -> st
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Into a mirror's directory: its archives, and their entries in its manifest."""
+    """Into a mirror's directory: archives, and their entries in its manifest."""
     mirror = Path(arguments[0]) if arguments else HERE.parent / ".cache/mirror"
+    known = {one.name: one for one in COMPONENTS}
+    unknown = [name for name in arguments[1:] if name not in known]
+    if unknown:
+        print(f"error: {unknown[0]} is none of {', '.join(known)}", file=sys.stderr)
+        return 2
+    chosen = [known[name] for name in arguments[1:]]
     (mirror / "archives").mkdir(parents=True, exist_ok=True)
     path = mirror / "manifest.json"
     manifest = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     held = manifest.setdefault("archives", {})
     try:
-        found = ensure(mirror / "archives", held)
+        found = ensure(mirror / "archives", held, chosen)
     except WheelError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1

@@ -98,6 +98,8 @@ def single(components: list[Any]) -> tuple[HostVars, Groups]:
     flows = read["single_flows"] + (read["single_flows_of_gateway"] if "gateway" in components else [])
     if "gateway" in components and "alerts" in components:
         flows = flows + read["single_flows_of_alerts"]
+    if "archive" in components:
+        flows = flows + read["single_flows_of_archive"]
     site = {name: value for name, value in read.items() if name[len(PREFIX) :] in SITE_NOUNS}
     site.update(sideband_flows=flows, sideband_components=components)
     (path,) = (SINGLE / "host_vars").iterdir()

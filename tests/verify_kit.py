@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sideband import alertmanager, alerts, verify_alerts, verify_data, verify_logs, verify_queries
+from sideband import (
+    alertmanager,
+    alerts,
+    verify_alerts,
+    verify_archive,
+    verify_data,
+    verify_logs,
+    verify_queries,
+)
 
 
 def right(model: Mapping[str, Any], ask: Mapping[str, Any], host: str = "gateway1") -> dict[str, Any]:
@@ -16,6 +24,8 @@ def right(model: Mapping[str, Any], ask: Mapping[str, Any], host: str = "gateway
     elif kind == "wall":
         racks = next(one["racks"] for one in model["tenants"] if one["name"] == rest)
         rows = [{"labels": {"rack": rack}, "value": 1.0} for rack in racks]
+    elif kind == verify_archive.NAME:
+        rows = [{"labels": {"rack": rack}, "value": 1.0} for rack in model["racks"]]
     elif kind == "alerts":
         rows = _alerts(model, host, rest)
     elif kind == "logs":

@@ -57,7 +57,10 @@ def identity() -> str:
     """Changes when a running lab is no longer what the files describe."""
     names = [
         LAB / "topology.yml",
-        *(LAB / "sblab" / name for name in ("gpus.py", "images.py", "nspawn.py", "uml.py", "wires.py")),
+        *(
+            LAB / "sblab" / name
+            for name in ("gpus.py", "images.py", "nspawn.py", "site.py", "uml.py", "wires.py")
+        ),
     ]
     return hashlib.sha256(b"".join(path.read_bytes() for path in names)).hexdigest()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from . import gpus, images, keys
+from . import gpus, images, keys, site
 from .mirror import MIRROR
 from .paths import IMAGES, NETNS, ROOTS, STATE
 from .topology import Host, Link, Topology
@@ -96,3 +96,5 @@ def prepare(host: Host, topology: Topology) -> None:
         gpus.install(host, where)
     if host.mirror:
         (where / MIRROR_INSIDE.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    if host.extra == site.EXTRA:
+        site.install(where)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import (
+    rules_archive,
     rules_askers,
     rules_budget,
     rules_catalogue,
@@ -28,7 +29,7 @@ from .model import Zone, parse_flows, parse_planes
 # The order of the errors: whose rules come first.
 MODULES = (
     rules_names, rules_served, rules_inside, rules_planes, rules_hosts, rules_ways, rules_data,
-    rules_askers, rules_catalogue, rules_notify, rules_budget,
+    rules_askers, rules_archive, rules_catalogue, rules_notify, rules_budget,
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 # The roles of the house, in the order of the data's way. A group is `sideband_<word>`.
 WORDS = (
     "mirror", "pki", "fabric", "planes", "node", "rack", "region", "lake", "logs", "gateway", "alerts",
-    "policy", "archive", "pull",
+    "policy", "archive", "dashboards", "pull",
 )  # fmt: skip
 # "Sources": hosts that may never open a connection to a training node, on any plane (B3).
 SOURCE_WORDS = ("rack", "region", "lake", "logs", "gateway", "alerts", "archive")

@@ -18,6 +18,7 @@ NEEDS = {
     "lake": ("region",),
     "logs": ("node", "rack"),
     "gateway": ("lake",),
+    "archive": ("gateway",),
     "alerts": ("region", "lake"),
 }
 LOOP = ipaddress.IPv4Network("127.0.0.0/8")

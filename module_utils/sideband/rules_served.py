@@ -36,9 +36,9 @@ OF_BOTH_ENDS = ("find", "notify")
 # A node pushes to its own rack's receiver: no other has the right to say whose series they are.
 BOUND = ("push", "ship")
 # Roles speak to the first host of these groups, and a second one would be left out of a change in silence.
-SINGLE = ("region", "lake", "logs", "gateway", "policy")
+SINGLE = ("region", "lake", "logs", "gateway", "policy", "archive")
 # Groups that no play of this release is for: their hosts would get nothing, in silence.
-UNPLAYED = ("archive", "pull", "pki", "planes")
+UNPLAYED = ("pull", "pki", "planes")
 # What the lake runs, finest first.
 TIERS = {"hot": "prometheus", "minute": "victoriametrics"}
 

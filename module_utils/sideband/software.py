@@ -27,6 +27,7 @@ ARCHIVED: Mapping[str, Mapping[str, str]] = {
     "alertmanager": {"alertmanager": "alertmanager", "amtool": "amtool"},
     # Python packages in one tree (services/wheels.py): no program, and no system has them at these versions.
     "querygate_packages": {},
+    "archiver_packages": {},
 }
 # Where a Debian package that is unpacked has them: training nodes get programs, never packages.
 UNPACKED = {"vmagent": "usr/bin/vmagent", "node_exporter": "usr/bin/prometheus-node-exporter"}
@@ -40,6 +41,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "logs": ("haproxy", "victoria_logs"),
     "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
     "gateway": ("haproxy", "service_python", "querygate_packages"),
+    "archive": ("service_python", "git", "archiver_packages"),
 }
 ROOM = "/opt/sideband"
 

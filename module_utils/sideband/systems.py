@@ -32,6 +32,8 @@ PACKAGES = (
     "ca_certificates",
     "service_python",
     "querygate_packages",
+    "git",
+    "archiver_packages",
     "openssh_client",
 )
 # The programs of ours that come with each, by the name that roles call them.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from . import verify_alerts, verify_data, verify_logs, verify_queries
 from .report import check
 from .verify_evidence import Evidence
 from .verify_judge import FAIL, OBSERVED, PASS, UNTESTED, Outcome, cells, outcomes
 from .verify_pairs import Pair, Plan
+from .verify_request import PARTS
 
 Record = dict[str, Any]
 # What we would put there, had we put anything; a kernel's defaults and a site's own are none of these.
@@ -74,7 +74,7 @@ def judge(
         *node_checks(model, plan, visits),
     ]
     for host, visit in visits.items():
-        for part in (verify_data, verify_queries, verify_alerts, verify_logs):
+        for part in PARTS:
             checks += part.judge(model, host, visit.get("collect", {}).get("answers", []))
     causes = gather(judged) + [
         Cause(cause_of(one), "", ())

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import verify_alerts, verify_data, verify_logs, verify_queries
+from . import verify_alerts, verify_archive, verify_data, verify_logs, verify_queries
 from .verify_pairs import FAMILIES, Plan, address
 
 Record = dict[str, Any]
+# What hosts ask each other once the packets are through, each with its judgement.
+PARTS = (verify_data, verify_queries, verify_alerts, verify_logs, verify_archive)
 
 
 def listeners(plan: Plan, host: str) -> list[Record]:
@@ -56,8 +58,7 @@ def request(
             "says": verify_logs.SAID if verify_logs.ships(model, host) else "",
         }
     if phase == "collect":
-        parts = (verify_data, verify_queries, verify_alerts, verify_logs)
-        return {"asks": [one for part in parts for one in part.asks(model, host, patience)]}
+        return {"asks": [one for part in PARTS for one in part.asks(model, host, patience)]}
     mine = [probe for probe in plan.probes if probe.leaves.host == host]
     return {
         "connects": [

@@ -180,13 +180,13 @@ def test_a_vaulted_value_is_refused_with_its_password_at_hand(inventory: Path, t
 @pytest.mark.parametrize("value", ["{}", "[]"])
 def test_an_odd_value_stops_with_a_reason_and_never_by_its_truth(value: str) -> None:
     """Case 7: core 2.19 stops on conditions that yield a list, a mapping or text."""
-    done = play("playbooks/contract.yml", "-e", f'{{"sideband_tenants": {value}}}')
+    done = play("playbooks/contract.yml", "-e", f'{{"sideband_administrators": {value}}}')
     text = done.stdout + done.stderr
     assert "Conditional" not in text
     if value == "[]":
         assert done.returncode == 0, text
     else:
-        assert "all: sideband_tenants: must be a list" in text
+        assert "all: sideband_administrators: must be a list" in text
 
 
 @pytest.mark.parametrize(

@@ -115,4 +115,4 @@ def test_the_labs_contract_compiles() -> None:
     site["administrators"] = [{"name": "ops", "certificate": "ops"}]
     config = configs.parse(compile_querygate(site, settings))
     people = {"tenant/alpha", "tenant/beta", "administrator/ops"}
-    assert people | {"alerts/lake1", "alerts/region1"} == set(config.identities)
+    assert people | {"alerts/lake1", "alerts/region1", "archive/lake1"} == set(config.identities)

@@ -22,7 +22,7 @@ def errors_of(case: dict[str, Any]) -> list[str]:
     return [str(error) for error in check_site(hostvars, groups, KNOWN, spelling, served=True)]
 
 
-@pytest.mark.parametrize("components", [ALL, ALL[:5], ALL[:4], list(reversed(ALL))])
+@pytest.mark.parametrize("components", [ALL, ALL[:5], ALL[:4], list(reversed(ALL)), [*ALL, "archive"]])
 def test_the_contract_holds(components: list[str]) -> None:
     assert errors_of({"components": components}) == []
 

@@ -30,6 +30,7 @@ HOSTS = {
     "logs": "lake1",
     "gateway": "gateway1",
     "alerts": "region1",
+    "archive": "lake1",
     "node": "node1",
 }
 SYSTEMS = {
@@ -64,12 +65,19 @@ HOLDS = {
         "rsyslog": entry("8.2504.0", "rsyslog-8.2504.0.tar.gz"),
         "victoria_logs": entry("1.112.0", "victoria_logs-1.112.0.tar.gz"),
         "querygate_packages": entry("0123456789ab", "querygate_packages-0123456789ab.tar.gz"),
+        "archiver_packages": entry("0123456789ab", "archiver_packages-0123456789ab.tar.gz"),
     },
 }
 
 
 def known(name: str, **methods: str) -> dict[str, Any]:
     return software.system(RELEASES, dict(zip(("ID", "VERSION_ID"), SYSTEMS[name])), methods)
+
+
+def kept(directory: Path) -> dict[str, str]:
+    """Where the archive finds the storage's key."""
+    (directory / "s3.key").write_text("access:secret\n")
+    return {"sideband_archive_secret_file": str(directory / "s3.key")}
 
 
 def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, Any]:
@@ -80,7 +88,7 @@ def brought(word: str, name: str, directory: Path, **methods: str) -> dict[str, 
         word, MODEL, HOSTS[word], IDENTITY, directory, SYSTEMS[name], install_methods=methods,
         sideband_mirror_manifest=str(manifest), sideband_mirror_url=URL,
         sideband_mirror_archive_suite="trixie", sideband_policy_allowed_signers="x",
-        sideband_certificate_ends=[], **SECRETS,
+        sideband_certificate_ends=[], **SECRETS, **kept(directory),
     )  # fmt: skip
     made = software.resolve(found["fragment"], known(name, **methods), HOLDS, URL, {})
     want.parse(made, found["secrets"])  # host_state understands it
@@ -133,6 +141,7 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
         ),
         ("alerts", "ubuntu24", ["ca-certificates"], ["alertmanager", "victoria_metrics"], []),
         ("gateway", "rhel9", ["haproxy", "python3.11"], ["querygate_packages"], ["haproxy"]),
+        ("archive", "rhel9", ["python3.11", "git"], ["archiver_packages"], []),
         ("gateway", "debian13", ["haproxy", "python3"], ["querygate_packages"], ["haproxy"]),
     ],
 )
@@ -261,7 +270,7 @@ def test_whoever_waits_for_none_asks_none() -> None:
 def test_what_preflight_takes_a_role_to_ask_for_is_what_the_role_asks_for(word: str, tmp_path: Path) -> None:
     found = render_kit.fragment(
         word, MODEL, HOSTS[word], IDENTITY, tmp_path, SYSTEMS["debian13"],
-        sideband_policy_allowed_signers="x", sideband_certificate_ends=[], **SECRETS,
+        sideband_policy_allowed_signers="x", sideband_certificate_ends=[], **SECRETS, **kept(tmp_path),
     )  # fmt: skip
     # What only some sites have on such a host: a relay of logs, an export of them.
     by_contract = {"rack": {"rsyslog"}, "logs": {"curl", "zstd"}}.get(word, set())

@@ -11,20 +11,11 @@ from typing import Any
 
 import pytest
 from probe_kit import lab_model, lab_options
-from sideband import (
-    packets,
-    probe_facts,
-    probe_outside,
-    verify_alerts,
-    verify_data,
-    verify_logs,
-    verify_page,
-    verify_queries,
-)
+from sideband import packets, probe_facts, probe_outside, verify_page
 from sideband.verify_checks import Verdict, judge
 from sideband.verify_pairs import Plan, Probe
 from sideband.verify_plan import make
-from sideband.verify_request import request
+from sideband.verify_request import PARTS, request
 from verify_kit import right
 
 Visits = dict[str, Any]
@@ -68,7 +59,7 @@ def as_foretold(plan: Plan) -> Visits:
         if probe.expect != "nowhere":
             there["devices"][probe.catcher.device]["seen"].append(probe.number)
             there["counters"][probe.counter] += 1
-    for part in (verify_data, verify_queries, verify_alerts, verify_logs):
+    for part in PARTS:
         for host in MODEL["hosts"]:
             answers = [right(MODEL, one, host) for one in part.asks(MODEL, host, 0)]
             visits.get(host, {"collect": {"answers": []}})["collect"]["answers"] += answers
@@ -117,7 +108,7 @@ def test_what_is_as_foretold_is_green(visits: Visits) -> None:
     assert verdict.figures == {
         "pairs_expected": 414, "pairs_tested": 414, "pairs_untested": 0, "probes": len(PLAN.probes),
         "negative": len([p for p in PLAN.probes if not p.positive]), "negative_without_counter": 0,
-        "negative_observed": 0, "positive": 158, "positive_failed": 0, "dscp_seen": 34, "dscp_expected": 34,
+        "negative_observed": 0, "positive": 160, "positive_failed": 0, "dscp_seen": 38, "dscp_expected": 38,
         "seconds": 12.3,
     }  # fmt: skip
 
@@ -254,7 +245,7 @@ def test_a_lost_mark_is_red(visits: Visits) -> None:
             mark[4] = 0
     verdict = verdict_of(visits)
     assert not verdict.passed
-    assert verdict.figures["dscp_seen"] == 32
+    assert verdict.figures["dscp_seen"] == 36
     assert "verify: dscp push ipv4 out: does not hold (got [0, 8, 8]; want [8, 8, 8])" in str(
         verdict.causes[0]
     )
@@ -393,3 +384,24 @@ def test_alerting_that_does_not_live_is_red(
     verdict = verdict_of(visits)
     assert not verdict.passed
     assert any(f"alerts {host}: " in str(one) and said in str(one) for one in verdict.causes), verdict.causes
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"problem": "ConnectionRefusedError: refused"},
+            "does not hold (got ConnectionRefusedError: refused",
+        ),
+        ({"rows": [{"labels": {"rack": "rack1"}, "value": 1.0}]}, "does not hold (got ['rack1']; want ["),
+        ({"name": "another"}, "does not hold (got not asked"),
+    ],
+)
+def test_an_archive_that_cannot_read_is_red(visits: Visits, changes: dict[str, Any], said: str) -> None:
+    """X1: by its own flow and certificate."""
+    (answer,) = [one for one in visits["lake1"]["collect"]["answers"] if one["name"] == "export"]
+    answer.update(changes)
+    verdict = verdict_of(visits)
+    assert not verdict.passed
+    what = "archive lake1 reads every rack through the gateway: "
+    assert any(what in str(one) and said in str(one) for one in verdict.causes), verdict.causes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,17 +45,19 @@ def test_what_of_a_wheel_reaches_a_host(name: str, taken: bool) -> None:
 
 def test_the_locked_packages_of_hosts_are_those_of_the_whole_lock() -> None:
     """querygate is tested here with what it runs on there."""
-    whole = {line.lower().replace("_", "-") for line in (ROOT / "requirements.lock").read_text().splitlines()}
+    whole = {
+        re.sub("[-_.]+", "-", line.lower()) for line in (ROOT / "requirements.lock").read_text().splitlines()
+    }
     for component in wheels.COMPONENTS:
         lines = component.requirements.read_text().splitlines()
-        pins = {line.split(" ")[0] for line in lines if "==" in line}
+        pins = {re.sub("[-_.]+", "-", line.split(" ")[0]) for line in lines if "==" in line}
         assert len(pins) > 5
         assert pins <= whole
 
 
 def test_a_change_of_the_lock_or_of_the_pythons_is_another_archive() -> None:
     (one,) = wheels.COMPONENTS[:1]
-    other = wheels.Component(one.name, one.requirements, (*one.pythons, "3.14"), one.platforms)
+    other = dataclasses.replace(one, pythons=(*one.pythons, "3.14"))
     assert one.digest() == one.digest() != other.digest()
 
 
@@ -64,3 +68,15 @@ def test_without_an_index_the_reason_is_said(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(wheels.WheelError, match=r"no wheels for Python 3.11 .*hint: see that pip"):
         wheels.ensure(tmp_path, {})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_closure_follows_what_is_installed_here() -> None:
+    component = next(one for one in wheels.COMPONENTS if one.name == "archiver_packages")
+    pins = [pin.partition("==")[0] for pin in wheels.closure(component, "3.13")]
+    assert {"duckdb", "dvc", "dvc-s3", "botocore", "s3fs", "aiobotocore"} <= set(pins)
+    assert not set(component.without) & set(pins)
+
+
+def test_an_unknown_component_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert wheels.main([str(tmp_path), "archiver"]) == 2
+    assert "archiver is none of querygate_packages, archiver_packages" in capsys.readouterr().err
