@@ -62,6 +62,11 @@ def job_of(pid: int) -> dict[str, Any]:
     return next((job for job in listed if any(one["pid"] == pid for one in job["processes"])), {})
 
 
+def state_of(name: str) -> str:
+    listed = json.loads(on("cat /run/sideband/job/jobs.json"))["jobs"]
+    return next((str(job["state"]) for job in listed if job["job"] == name), "")
+
+
 @pytest.fixture
 def training() -> Iterator[int]:
     """A loop under a tenant's uid; nobody was told of it."""
@@ -99,6 +104,8 @@ def test_a_loop_under_a_tenants_uid_is_that_tenants_job(training: int) -> None:
     print(f"a GPU's curve was at the gateway after {time.monotonic() - began:.0f} s")
     assert (row["metric"]["tenant"], row["metric"]["gpu"], row["value"][1]) == ("alpha", "0", "93")
     assert asked("beta", curve) == []
+    heat = f'{{__name__="DCGM_FI_DEV_GPU_TEMP:1m_max",job="{job["job"]}"}} == 72'
+    assert eventually(lambda: site.minute(heat))
     assert eventually(
         lambda: asked("alpha", f'{{__name__="sideband_job_workers:1m_max",job="{job["job"]}"}}')
     )
@@ -108,9 +115,7 @@ def test_a_loop_under_a_tenants_uid_is_that_tenants_job(training: int) -> None:
     # The raw tier knows the GPU and nobody's job.
     assert site.hot(f'{{job="{job["job"]}"}}') == []
     on(f"kill {training}")
-    assert eventually(
-        lambda: json.loads(on("cat /run/sideband/job/jobs.json"))["jobs"][0]["state"] == "ended"
-    )
+    assert eventually(lambda: state_of(job["job"]) == "ended")
 
 
 def test_xid_errors_are_counted_each_one() -> None:
