@@ -66,7 +66,8 @@ def on(host: str, *words: str, text: str | None = None) -> str:
 
 
 def writer(name: str, lines: int, per_second: int, rotate: float) -> subprocess.Popen[str]:
-    words = ["python3", "-c", WRITER, f"/var/log/slurm/{name}-{RUN}.log", str(lines), str(per_second), str(rotate)]
+    path = f"/var/log/slurm/{name}-{RUN}.log"
+    words = ["python3", "-c", WRITER, path, str(lines), str(per_second), str(rotate)]
     return subprocess.Popen([str(ROOT / "lab/lab"), "exec", "node1", *words], text=True)
 
 

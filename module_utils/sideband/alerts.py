@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from . import alert_rules, alertmanager, notify
+from . import alert_rules, alertmanager, logs, notify
 from .alert_rules import Group, Limits
 
 Record = dict[str, Any]
@@ -158,6 +158,8 @@ def daemons(words: Sequence[str], hot_port: int) -> dict[str, str]:
         found["region-agent"] = REGION_AGENT
     if "lake" in words:
         found.update({"hot": f"127.0.0.1:{hot_port}", "minute": MINUTE})
+    if "logs" in words:
+        found.update({"keeper": logs.KEEPER_OPS, "logs": logs.STORE_LISTEN})
     return found
 
 

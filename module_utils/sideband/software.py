@@ -37,7 +37,7 @@ ASKS: Mapping[str, tuple[str, ...]] = {
     "rack": ("haproxy", "victoria_metrics"),
     "region": ("haproxy", "victoria_metrics"),
     "lake": ("haproxy", "prometheus", "victoria_metrics"),
-    "logs": ("haproxy", "victoria_logs", "curl", "zstd"),
+    "logs": ("haproxy", "victoria_logs"),
     "alerts": ("alertmanager", "victoria_metrics", "ca_certificates"),
     "gateway": ("haproxy", "service_python", "querygate_packages"),
 }

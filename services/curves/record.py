@@ -91,7 +91,9 @@ def parse(raw: bytes) -> Record | None:
     if not job or not message:
         return None
     tenant, stream, offset, cuts = text("tenant"), text("stream"), value.get("offset"), value.get("cuts", [])
-    if not stream or not isinstance(cuts, list) or not all(type(one) is int for one in [offset, *cuts]):
+    if not stream or not isinstance(offset, int) or not isinstance(cuts, list):
+        raise Malformed("malformed")
+    if not all(type(one) is int for one in [offset, *cuts]):
         raise Malformed("malformed")
     if any(len(entry.encode("utf-8", "replace")) > LABEL_BYTES for entry in (job, node, tenant)):
         raise Malformed("label")

@@ -30,7 +30,7 @@ class Sending(threading.Thread):
         self._known = book.rows[-1].number if book.rows else 0
         self._failures = 0
         self._settle_due = 0.0
-        self.counts = collections.Counter(dict.fromkeys(("stored", "doubts", "stored_again", "refused"), 0))
+        self.counts = collections.Counter(dict.fromkeys(("stored", "doubts", "stored_again"), 0))
         self.ending = threading.Event()
 
     def run(self) -> None:

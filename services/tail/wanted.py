@@ -74,7 +74,9 @@ class Jobs:
             return  # what was known stays true until a list can be read again
 
     def _read(self, value: Mapping[str, Any]) -> None:
-        by_name, by_pid, files = {}, {}, []
+        by_name: dict[str, Owner] = {}
+        by_pid: dict[int, Owner] = {}
+        files: list[Wanted] = []
         for job in value.get("jobs", ()):
             owner = Owner(str(job["job"]), str(job["tenant"] or ""), str(job["user"]))
             by_name[owner.job] = owner

@@ -15,7 +15,7 @@ from bench import single_site, spare_site
 
 pytestmark = pytest.mark.lab
 NAME, SUITE = "single13", "trixie"
-HOT = "http://127.0.0.1:8534/api/v1/query?query="
+HOT, NEAR = (f"http://127.0.0.1:{port}/api/v1/query?query=" for port in (8534, 8551))
 # Of a process below sideband's slice: where it listens, but for loopback.
 OPEN = """
 import subprocess
@@ -40,8 +40,12 @@ def machine() -> Iterator[str]:
 
 
 def hot(host: str, query: str) -> list[dict[str, Any]]:
+    return stored(host, HOT, query)
+
+
+def stored(host: str, store: str, query: str) -> list[dict[str, Any]]:
     program = (
-        f"import urllib.request as r; print(r.urlopen({HOT + urllib.parse.quote(query)!r}).read().decode())"
+        f"import urllib.request as r; print(r.urlopen({store + urllib.parse.quote(query)!r}).read().decode())"
     )
     found: list[dict[str, Any]] = json.loads(spare_site.inside(host, "python3", "-c", program))["data"][
         "result"
@@ -62,11 +66,24 @@ def test_a_sample_of_the_node_is_in_the_hot_tier(machine: str) -> None:
 def test_the_gateway_answers_the_one_tenant(machine: str) -> None:
     ask = ("env", "-C", single_site.PLACE, "tools/ask", "node_load1:1m_max")
     until = time.monotonic() + 180
-    while not (text := spare_site.inside(machine, *ask)) and time.monotonic() < until:
+    while not (text := spare_site.inside(machine, *ask).strip()) and time.monotonic() < until:
         time.sleep(3)
-    value, labels = text.strip().split("\t")
+    value, labels = text.split("\t")
     assert float(value) >= 0
     assert "rack=rack1" in labels.split()
+
+
+def test_alerting_lives_and_has_nothing_to_say(machine: str) -> None:
+    """Both judges on one machine, and no alarm of a machine on which all is well (A6)."""
+    until = time.monotonic() + 60
+    firing = 'ALERTS{alertstate="firing"}'
+    while not (rows := stored(machine, NEAR, firing)) and time.monotonic() < until:
+        time.sleep(2)
+    names = {row["metric"]["alertname"] for row in rows}
+    assert "Watchdog" in names
+    assert (
+        not {"NodeGone", "RackGone", "OwnDaemonDown", "ExpectedSetGone", "NotifyFails", "RulesFail"} & names
+    )
 
 
 def test_a_machine_without_gpus_is_silent_about_them(machine: str) -> None:

@@ -16,14 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import render_kit
+from contract_kit import change, lab
 from front.bench import Bench, make_root, run
 from front.client import read_answer, socket_in
+from sideband.contract import compile_site
 
 from services import relp
 
+from .authority import Authority
+
 PROJECT = Path(__file__).resolve().parents[2]
 NAMESPACE = "sideband-logs"
-HOSTS = ("node1", "rack1", "lake1")
+HOSTS = {"node": "node1", "rack": "rack1", "logs": "lake1"}
 USERS = {"root": 0, "sideband": 890, "sideband-accept": 891, "sideband-logs": 892, "sideband-keeper": 893,
          "sideband-policy": 894, "sideband-job": 895, "sideband-sample": 896}  # fmt: skip
 HOPS = ("sideband-ship", "sideband-relay-front", "sideband-relay", "sideband-logs-front",
@@ -51,18 +56,10 @@ class LogBench(Bench):
 
     @classmethod
     def make(cls, directory: Path) -> LogBench:
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
-                       "ANSIBLE_ROLES_PATH": f"{PROJECT}/tests/front/roles:{PROJECT}/roles"}  # fmt: skip
         (directory / "s3.key").write_text("key:secret\n")
-        export = {**EXPORT, "secret_file": f"{directory}/s3.key"}
-        run(
-            str(PROJECT / ".venv/bin/ansible-playbook"), "tests/logs/render.yml", "--limit", ",".join(HOSTS),
-            "-e", f"sideband_mirror_manifest={PROJECT}/.cache/mirror/manifest.json",
-            "-e", f"front_output={directory}", "-e", f"sideband_pki_directory={directory}/pki",
-            "-e", f"sideband_rack_secrets_directory={directory}/secrets",
-            "-e", json.dumps({"sideband_logs": {**LOGS, "export": export}}),
-            cwd=PROJECT, env=environment,
-        )  # fmt: skip
+        noun = {**LOGS, "export": {**EXPORT, "secret_file": f"{directory}/s3.key"}}
+        model = compile_site(*change(*lab(), {"set": {"all.sideband_logs": noun}}))
+        authority = Authority(directory / "pki")
         bench = cls(directory, make_root(directory))
         with open(bench.root / "etc/passwd", "a") as users, open(bench.root / "etc/group", "a") as groups:
             for name, number in USERS.items():
@@ -72,10 +69,16 @@ class LogBench(Bench):
         archive = next((PROJECT / ".cache/mirror/archives").glob("rsyslog-*.tar.gz"))
         (bench.root / "opt/sideband/rsyslog").mkdir(parents=True)
         run("tar", "-xf", str(archive), "-C", str(bench.root / "opt/sideband/rsyslog"), "--no-same-owner")
-        for host in HOSTS:
-            content = json.loads((directory / f"{host}.json").read_text())
-            bench.fragments[host] = content["fragment"]
-            bench.lay_out(content)
+        authority.identity("tenant", "alpha")
+        for word, host in HOSTS.items():
+            found = render_kit.fragment(
+                word, model, host, authority.identity(word, host), directory,
+                sideband_mirror_manifest=str(PROJECT / ".cache/mirror/manifest.json"),
+                sideband_mirror_url="http://10.90.0.61:8080", sideband_mirror_archive_suite="trixie",
+                sideband_policy_allowed_signers="nobody",
+            )  # fmt: skip
+            bench.fragments[host] = found["fragment"]
+            bench.lay_out(found)
         return bench
 
     def place(self, item: dict[str, Any], data: bytes | None) -> None:

@@ -58,10 +58,13 @@ def test_region_and_lake_compute_different_rules() -> None:
         {one["path"].removeprefix("/etc/sideband/alerts/") for one in made["rules"]}
         for made in (region, lake)
     ]
-    assert names[0] == {f"near/{name}.yml" for name in ("own", "gpu", "training", "fleet", "pipeline")}
+    assert names[0] == {
+        f"near/{name}.yml" for name in ("own", "gpu", "training", "fleet", "pipeline", "logs")
+    }
     assert names[1] == {
         "near/own.yml",
         "near/tiers.yml",
+        "near/logstore.yml",
         "lake/efficiency.yml",
         "lake/curves.yml",
         "lake/capacity.yml",
@@ -84,7 +87,7 @@ def test_one_machine_computes_all_of_them_once() -> None:
 
 
 def test_everything_listens_on_loopback_and_no_port_is_taken_twice() -> None:
-    found = alerts.daemons(["region", "lake"], 9090)
+    found = alerts.daemons(["region", "lake", "logs"], 9090)
     assert all(address.startswith("127.0.0.1:") for address in found.values())
     assert len(set(found.values())) == len(found)
 

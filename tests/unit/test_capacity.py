@@ -27,7 +27,7 @@ def test_samples_are_series_by_their_periods() -> None:
     node = capacity.plan(model())["nodes"][0]
     always = 8 + 2 * 2  # three file systems for each of two names
     # 2 GPUs with 18 values each and their Xid errors, 2 jobs with 6 each, and what watches them.
-    level = 350 + 2 * 18 + (2 * (2 + 1 + 1) + 11) + 2 * 6 + 10 + 1
+    level = 350 + 2 * 18 + (2 * (2 + 1 + 1) + 11) + 2 * 6 + 10 + 1 + 14
     assert node["series"] == level + always
     assert node["samples_per_second"] == pytest.approx(level / 5 + always / 10)
     # A request each period and each report, a poll every 2 s.

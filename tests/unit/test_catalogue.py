@@ -87,7 +87,10 @@ def test_what_gpus_carry_is_added_up_by_job() -> None:
     made = rules(of_jobs=True)
     found = {name: [rule for rule in made if matches(rule, name)] for name in NAMES}
     with_job = {name: under[0] for name, under in found.items() if under}
-    assert set(with_job) == {"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}
+    assert set(with_job) == {
+        "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "sideband_gpu_lost",
+        "sideband_gpu_xid_any_total",
+    }  # fmt: skip
     assert all(len(under) <= 1 for under in found.values())
     assert with_job["DCGM_FI_DEV_GPU_TEMP"]["outputs"] == ["sum_samples", "count_samples", "min", "max"]
     assert with_job["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"]["outputs"] == ["increase"]

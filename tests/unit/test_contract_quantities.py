@@ -51,13 +51,16 @@ def test_flows_of_one_mark_share_a_class() -> None:
         (11, ["notify"], 40, 2_000_000),
     ]
     lake = shapes({}, "lake1")["core"]
-    assert [(c["flows"], c["tos"]) for c in lake["classes"]] == [(["store"], 32), (["ask", "notify"], 40)]
+    assert [(c["flows"], c["tos"]) for c in lake["classes"]] == [
+        (["store", "ship_on"], 32),
+        (["ask", "find", "notify"], 40),
+    ]
 
 
 def test_what_is_not_promised_is_the_rest() -> None:
     edge = shapes({}, "node1")["edge"]
-    assert (edge["rate_bits_per_second"], edge["default"]["rate_bits_per_second"]) == (20_000_000, 10_000_000)
-    full = shapes({"set": {"all.sideband_flows.push.rate": "20Mbit"}}, "node1")["edge"]
+    assert (edge["rate_bits_per_second"], edge["default"]["rate_bits_per_second"]) == (20_000_000, 5_000_000)
+    full = shapes({"set": {"all.sideband_flows.push.rate": "15Mbit"}}, "node1")["edge"]
     assert full["default"]["rate_bits_per_second"] == 200_000
     assert all(c["ceil_bits_per_second"] == 20_000_000 for c in [*edge["classes"], edge["default"]])
 
@@ -89,6 +92,6 @@ def test_bytes_are_requests_and_what_is_in_them() -> None:
 
 def test_the_plan_reads_like_one() -> None:
     lines = plan_lines(compile_site(*lab()))
-    assert lines[0] == "The contract of lab holds: 10 hosts, 2 racks, 3 nodes, 6 flows, 2 tenants."
+    assert lines[0] == "The contract of lab holds: 10 hosts, 2 racks, 3 nodes, 9 flows, 2 tenants."
     assert [line.split()[0] for line in lines[4:8]] == ["full", "reduced", "core", "heartbeat"]
     assert any(line.split()[:5] == ["575", "bytes", "a", "request", "on"] for line in lines)

@@ -70,7 +70,7 @@ NAMES = [
     "node_filesystem_files", "node_load1", "node_vmstat_oom_kill", "node_pressure_cpu_waiting_seconds_total",
     "node_netstat_Tcp_InSegs", "node_sockstat_TCP_inuse", "node_boot_time_seconds", "node_time_seconds",
     "node_context_switches_total", "node_forks_total", "node_procs_running", "node_uname_info",
-    "node_textfile_mtime_seconds", "sideband_jobs_count",
+    "node_textfile_mtime_seconds", "sideband_jobs_count", "sideband_logs_up",
 ]  # fmt: skip
 
 
@@ -110,6 +110,9 @@ def test_a_lower_level_asks_for_fewer_series() -> None:
         "node_load1",
         "node_vmstat_oom_kill",
         "sideband_jobs_up",
+        "sideband_logs_up",
+        "sideband_logs_rsyslog_up",
+        "sideband_logs_spool_bytes",
     ]
     assert judged(WHOLE, {"now": answers(few, "core")})["passed"] is True
     assert judged(WHOLE, {"now": answers(few, "full")})["passed"] is False
@@ -155,7 +158,9 @@ def test_queries_name_the_step_and_wait_for_the_slowest_level() -> None:
 def test_what_a_host_connects_to_and_what_it_owns() -> None:
     assert FILTERS["sideband_connects"](MODEL["hosts"]["node1"]) == [
         "10.21.0.21:8427",
+        "10.21.0.21:8431",
         "[fd00:5b:21::21]:8427",
+        "[fd00:5b:21::21]:8431",
     ]
     assert FILTERS["sideband_devices"](MODEL["hosts"]["node1"]) == ["edge0"]
     assert FILTERS["sideband_devices"](MODEL["hosts"]["tor1"]) == []

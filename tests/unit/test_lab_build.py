@@ -6,6 +6,7 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from sideband import software
 from lab import desk
 from lab.sblab import (
     archives,
+    built,
     cgroups,
     faults,
     keeper,
@@ -272,18 +274,26 @@ def test_an_archive_is_the_same_bytes_whoever_packs_it_and_when() -> None:
 def test_the_mirror_packs_every_component_that_can_come_as_an_archive_from_packages_that_it_holds() -> None:
     spec = archives.wanted()
     # promtool comes with prometheus
-    held = {*mirror.wanted()[spec["suite"]], "promtool"}
+    held = {*mirror.wanted()[spec["suite"]], "promtool", built.NAME}
     python = {component.name for component in wheels.COMPONENTS}
     # Debian's Alertmanager needs files at its own places; the vendor's archive needs none.
-    assert set(spec["components"]) | python | {"alertmanager"} == set(software.ARCHIVED)
+    assert {*spec["components"], *spec["trees"], *python, "alertmanager"} == set(software.ARCHIVED)
     for name, component in spec["components"].items():
         assert set(component) <= held
         programs = {file for paths in component.values() for file in paths.values()}
         assert programs == set(software.ARCHIVED[name].values())
 
 
+def no_apt(suite: str) -> list[Any]:
+    raise AssertionError(suite)
+
+
 def test_an_archive_of_other_packages_is_packed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = {"suite": "trixie", "components": {"node_exporter": {"ne": {"usr/bin/x": "node_exporter"}}}}
+    spec = {
+        "suite": "trixie",
+        "components": {"node_exporter": {"ne": {"usr/bin/x": "node_exporter"}}},
+        "trees": {},
+    }
     monkeypatch.setattr(archives, "wanted", lambda: spec)
     monkeypatch.setattr(wheels, "COMPONENTS", ())
     monkeypatch.setattr(
@@ -291,14 +301,14 @@ def test_an_archive_of_other_packages_is_packed_anew(tmp_path: Path, monkeypatch
     )
     held = {"ne": {"version": "1:1.9.0-1+b4", "file": "ne_1.deb", "sha256": "a", "size": 1}}
     manifest = {"trixie": held}
-    assert archives.ensure(tmp_path, manifest) is True
+    assert archives.ensure(tmp_path, manifest, no_apt) is True
     first = dict(manifest["archives"]["node_exporter"])
     assert first["file"] == "node_exporter-1.9.0.tar.gz"
-    assert archives.ensure(tmp_path, manifest) is False
+    assert archives.ensure(tmp_path, manifest, no_apt) is False
     held["ne"] = {"version": "1.9.1-1", "file": "ne_2.deb", "sha256": "b", "size": 1}
-    assert archives.ensure(tmp_path, manifest) is True
+    assert archives.ensure(tmp_path, manifest, no_apt) is True
     assert manifest["archives"]["node_exporter"]["sha256"] != first["sha256"]
     assert [path.name for path in (tmp_path / "archives").iterdir()] == ["node_exporter-1.9.1.tar.gz"]
     del held["ne"]
     with pytest.raises(LabError, match="trixie has no package ne for node_exporter"):
-        archives.ensure(tmp_path, manifest)
+        archives.ensure(tmp_path, manifest, no_apt)

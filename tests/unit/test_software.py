@@ -119,6 +119,8 @@ def test_o8_every_role_renders_for_every_system(word: str, name: str, tmp_path: 
         ("rack", "debian13", ["haproxy", "victoria-metrics"], ["rsyslog"], ["haproxy", "victoria-metrics"]),
         ("rack", "debian12", ["haproxy"], ["victoria_metrics", "rsyslog"], ["haproxy"]),
         ("rack", "rocky9", ["haproxy"], ["victoria_metrics", "rsyslog"], ["haproxy"]),
+        ("logs", "debian13", ["haproxy", "victoria-logs"], [], ["haproxy", "victoria-logs"]),
+        ("logs", "ubuntu24", ["haproxy"], ["victoria_logs"], ["haproxy"]),
         ("lake", "ubuntu22", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),
         ("lake", "ubuntu24", ["haproxy", "prometheus"], ["victoria_metrics"], ["haproxy", "prometheus"]),
         ("lake", "rhel9", ["haproxy"], ["prometheus", "victoria_metrics"], ["haproxy"]),

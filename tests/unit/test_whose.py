@@ -152,7 +152,7 @@ def test_the_finest_tier_has_one_series_for_a_gpu_and_none_of_a_job() -> None:
     assert relabelled(rules, {**gpu, "job": "slurm-7", "tenant": "alpha"}) == gpu
     for name in ("sideband_job_workers", "sideband_train_loss", "sideband_nccl_events_total"):
         assert relabelled(rules, {"__name__": name, "job": "slurm-7"}) is None
-    for name in ("up", "sideband_jobs_up", "sideband_gpu_xid_any_total"):
+    for name in ("up", "sideband_jobs_up", "node_load1"):
         assert relabelled(rules, {"__name__": name, "job": "node"}) == {"__name__": name, "job": "node"}
 
 
