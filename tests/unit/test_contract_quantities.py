@@ -60,7 +60,7 @@ def test_flows_of_one_mark_share_a_class() -> None:
 def test_what_is_not_promised_is_the_rest() -> None:
     edge = shapes({}, "node1")["edge"]
     assert (edge["rate_bits_per_second"], edge["default"]["rate_bits_per_second"]) == (20_000_000, 5_000_000)
-    full = shapes({"set": {"all.sideband_flows.push.rate": "15Mbit"}}, "node1")["edge"]
+    full = shapes({"set": {"all.sideband_flows.push.rate": "20Mbit"}}, "node1")["edge"]
     assert full["default"]["rate_bits_per_second"] == 200_000
     assert all(c["ceil_bits_per_second"] == 20_000_000 for c in [*edge["classes"], edge["default"]])
 
