@@ -73,7 +73,7 @@ FIGURES = {
         ),
         Figure(
             "node_memory", 80 * 10**6, "bytes on a node",
-            "measured: node_exporter and vmagent 37 MB, the policy process 20 MB, those for GPUs and jobs 23 MB",
+            "measured: node_exporter and vmagent 37 MB, the policy process 20 MB, GPUs and jobs 23 MB",
         ),
         Figure(
             "scrape_cpu", 30, "microseconds of CPU a series and scrape",
