@@ -29,7 +29,7 @@ class Files:
         self.closed: collections.OrderedDict[str, dict[str, Any]] = collections.OrderedDict()  # by stream
         self._closed_keys: dict[tuple[int, int], str] = {}
         self._turn = 0
-        self._started = time.time_ns()
+        self.since = time.time_ns()  # what was written before is not ours to read
         self.unsaved = False  # a stream got its name, which must be on disk before its first record leaves
         self.left_out = self.records = 0  # of files that are closed
         self.counts: collections.Counter[str] = collections.Counter(
@@ -102,7 +102,7 @@ class Files:
         clock: float,
     ) -> None:
         """Rotated: files that had this name since our last look, the one we knew among them."""
-        since = self._started  # of a path that is new to us, what was written before is history
+        since = self.since  # of a path that is new to us
         if before in self.open:
             since = os.fstat(self.open[before].handle).st_mtime_ns
         names = siblings(path)

@@ -29,6 +29,10 @@ class Authority:
         hour = datetime.timedelta(hours=1)
         made = x509.CertificateBuilder().subject_name(name).issuer_name(self._name).public_key(key)
         made = made.serial_number(x509.random_serial_number())
+        # Python 3.13 is strict: a certificate without these two is none to it.
+        made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        made = made.add_extension(issuer, False)
         return made.not_valid_before(now - hour).not_valid_after(now + 24 * hour)
 
     @staticmethod
