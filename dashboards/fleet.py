@@ -22,7 +22,7 @@ def page() -> Page:
     made.number(
         "Below full",
         "Nodes that sample less than they could, by order or by their own fuse.",
-        Ask(f'count(max by (node) (sideband_policy_level:1m_max{{level!="full",{RACK}}})) or vector(0)'),
+        Ask(f"count(max by (node) (sideband_policy_level:1m_max{{{RACK}}}) > 0) or vector(0)"),
         bad=1,
     )
     made.number(
