@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from services import configuration
 from services.configuration import ConfigError
 
 
@@ -89,10 +88,6 @@ def parse(value: Any) -> Config:
         filesystems=tuple(value["filesystems"]),
         **{key: str(value[key]) for key in _TEXTS},
     )
-
-
-def load(path: str) -> Config:
-    return configuration.load(path, parse)
 
 
 def missing_files(config: Config) -> list[str]:

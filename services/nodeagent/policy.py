@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from sideband import documents
 from sideband.documents import Refused, Signed, Verifier
 
+from services import configuration
 from services.configuration import ConfigError
-from services.nodeagent import config as configuration
-from services.nodeagent.config import Config
+from services.nodeagent.config import Config, missing_files, parse
 from services.nodeagent.connection import Rack, Unavailable
 from services.nodeagent.heartbeat import Filesystems, exposition
 from services.nodeagent.state import State
@@ -205,13 +205,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--check", nargs="?", const="", metavar="FILE", help="check the configuration only")
     options = parser.parse_args(arguments)
     try:
-        config = configuration.load(options.check or options.config)
+        config = configuration.load(options.check or options.config, parse)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.check is not None:
         return 0
-    for path in configuration.missing_files(config):
+    for path in missing_files(config):
         print(f"error: {path}: cannot be read", file=sys.stderr, flush=True)
     signal.signal(signal.SIGTERM, _stop)
     signal.signal(signal.SIGINT, _stop)

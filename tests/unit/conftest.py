@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nvml_kit import library
+from nvml_kit import Bed, library
 
 from services import build
 
@@ -20,3 +21,11 @@ def nodeagent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library(tmp_path_factory.mktemp("fake"))
+
+
+@pytest.fixture
+def bed(tmp_path: Path, nodeagent: Path, fake_nvml: Path) -> Iterator[Bed]:
+    """A node's directory for the sample process. Tests of another process make their own."""
+    bed = Bed(tmp_path, nodeagent, fake_nvml)
+    yield bed
+    bed.end()

@@ -20,7 +20,7 @@ from sideband.documents import Scope
 
 from services import build
 from services.level.issue import sign
-from services.nodeagent import config as configuration
+from services.nodeagent import config as policy_config
 from services.nodeagent import heartbeat, policy
 from services.nodeagent.connection import Rack
 from services.nodeagent.policy import Pace, Policy
@@ -64,7 +64,7 @@ class Node:
         }
 
     def policy(self) -> Policy:
-        config = configuration.parse(self.value)
+        config = policy_config.parse(self.value)
         rack = Rack(config.racks_url, config.ca, config.certificate, config.key, timeout=1.0)
         return Policy(config, rack, clock=lambda: self.clock, chance=lambda low, high: 1.0)
 
@@ -555,7 +555,7 @@ def test_a_replaced_certificate_is_used_and_a_half_replaced_pair_is_not(node: No
 
 def test_an_ipv6_rack_is_understood(node: Node) -> None:
     """Case 4."""
-    config = configuration.parse({**node.value, "racks_url": ["https://[fd00:5b:21::21]:8427"]})
+    config = policy_config.parse({**node.value, "racks_url": ["https://[fd00:5b:21::21]:8427"]})
     assert config.racks_url == ("https://[fd00:5b:21::21]:8427",)
 
 

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from nvml_kit import TEMPERATURE, UP, Bed, names_of, stop, value
-
-
-@pytest.fixture
-def bed(tmp_path: Path, nodeagent: Path, fake_nvml: Path) -> Iterator[Bed]:
-    bed = Bed(tmp_path, nodeagent, fake_nvml)
-    yield bed
-    bed.end()
 
 
 def test_after_a_drivers_upgrade_values_go_and_come_back(bed: Bed) -> None:

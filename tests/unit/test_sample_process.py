@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,14 +18,6 @@ from nvml_kit import TEMPERATURE, UP, Bed, names_of, replace, series, stop, valu
 from services import build, vendor
 from services.nodeagent import exposition
 from services.nodeagent.gpu_fields import METRICS
-
-
-@pytest.fixture
-def bed(tmp_path: Path, nodeagent: Path, fake_nvml: Path) -> Iterator[Bed]:
-    bed = Bed(tmp_path, nodeagent, fake_nvml)
-    yield bed
-    bed.end()
-
 
 # -- values -----------------------------------------------------------------------------------------------
 
